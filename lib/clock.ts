@@ -1,0 +1,87 @@
+/** The only place that reads a clock or arms a timer. */
+export interface Clock {
+  /** Epoch milliseconds of this process; may jump. */
+  now: () => number
+  /** Milliseconds since some start; never jumps, but may stand still while the machine sleeps. */
+  elapsed: () => number
+  /**
+   * Calls `fn` once, after `ms`. The timer keeps the process alive only when `held`.
+   *
+   * @returns a function that calls it off
+   */
+  after: (ms: number, fn: () => void, held?: boolean) => () => void
+}
+
+export const systemClock: Clock = {
+  now: () => Date.now(),
+  elapsed: () => performance.now(),
+  after: (ms, fn, held = false) => {
+    const timer = setTimeout(fn, ms)
+    if (!held) timer.unref()
+    return () => clearTimeout(timer)
+  }
+}
+
+/** Longest single wait: past it the clock is looked at again, for timers do not fire while a machine sleeps. */
+export const STEP = 30_000
+
+/**
+ * Resolves `true` once `ms` have passed, or `false` as soon as `signal` aborts.
+ *
+ * Waits in steps of at most {@link STEP}, and believes whichever clock, the wall's or the steady one, says so first.
+ */
+export async function wait (clock: Clock, ms: number, signal?: AbortSignal): Promise<boolean> {
+  const wall = clock.now() + ms
+  const steady = clock.elapsed() + ms
+  for (;;) {
+    if (signal?.aborted) return false
+    const left = Math.min(wall - clock.now(), steady - clock.elapsed())
+    if (!(left > 0)) return true // also when ms is no number
+    await new Promise<void>(resolve => {
+      const end = (): void => {
+        cancel()
+        signal?.removeEventListener('abort', end)
+        resolve()
+      }
+      // a timer may fire a millisecond early
+      const cancel = clock.after(Math.min(STEP, Math.ceil(left)), end)
+      signal?.addEventListener('abort', end)
+    })
+  }
+}
+
+/** When to stop waiting for something. */
+export interface Patience {
+  /** Milliseconds; `Infinity` for as long as it takes. */
+  ms: number
+  /** What to reject with when they have passed. */
+  late: () => Error
+  /** Rejects with its reason. */
+  signal?: AbortSignal
+  /** Whether the wait keeps the process alive. */
+  held?: boolean
+}
+
+/**
+ * Settles as `promise` does, unless patience ends first.
+ * What the promise comes to afterwards is the caller's to handle; it is never an unhandled rejection.
+ */
+export async function within<T> (clock: Clock, promise: Promise<T>, { ms, late, signal, held }: Patience): Promise<T> {
+  promise.catch(() => {})
+  let end = (): void => {}
+  const over = new Promise<never>((_resolve, reject) => {
+    const cancel = ms === Infinity ? () => {} : clock.after(Math.max(0, ms), () => reject(late()), held)
+    const abort = (): void => reject(signal!.reason)
+    if (signal?.aborted) abort()
+    signal?.addEventListener('abort', abort)
+    end = () => {
+      cancel()
+      signal?.removeEventListener('abort', abort)
+    }
+  })
+  try {
+    return await Promise.race([promise, over])
+  } finally {
+    end()
+  }
+}

@@ -1,0 +1,93 @@
+import createError from '@fastify/error'
+
+/** An option has a value the plugin cannot use. Thrown while registering. */
+export const FST_HOURLY_SYNC_INVALID_OPTION = createError<[string, string, string]>(
+  'FST_HOURLY_SYNC_INVALID_OPTION', "option '%s' should be %s, instead got %s", 500, TypeError)
+
+/** Two syncs of one app would share a lock. Thrown while registering. */
+export const FST_HOURLY_SYNC_DUPLICATE = createError<[string, string]>(
+  'FST_HOURLY_SYNC_DUPLICATE', "sync '%s' has the lock of sync '%s', which is registered already: names and lock names are unique in an app")
+
+/** There is no pool to work with. Rejects `ready()`. */
+export const FST_HOURLY_SYNC_NO_POOL = createError<[string, string]>(
+  'FST_HOURLY_SYNC_NO_POOL', "sync '%s' found no pg.Pool at %s: register @fastify/postgres or hand in the option 'pool'")
+
+/** The pool makes clients of pg-native, which do not show what the lock session needs. Rejects `ready()`. */
+export const FST_HOURLY_SYNC_NATIVE = createError<[string]>(
+  'FST_HOURLY_SYNC_NATIVE', "sync '%s' cannot use pg's native client: its sessions show neither their backend nor their transaction; use the JavaScript client")
+
+/** No sync of that name in this app. */
+export const FST_HOURLY_SYNC_UNKNOWN = createError<[string, string]>(
+  'FST_HOURLY_SYNC_UNKNOWN', "no sync is named '%s', there is %s", 500, TypeError)
+
+/** The app has several syncs and the call did not say which. */
+export const FST_HOURLY_SYNC_NAME_REQUIRED = createError<[string]>(
+  'FST_HOURLY_SYNC_NAME_REQUIRED', 'this app has several syncs, name one of %s', 500, TypeError)
+
+/** A call on `run` from inside `run.transaction`: it would wait for itself. Use the `tx` that was handed in. */
+export const FST_HOURLY_SYNC_NESTED = createError<[string]>(
+  'FST_HOURLY_SYNC_NESTED', "run.%s was called inside run.transaction, where only the transaction's own 'tx' can be used")
+
+/** A call on `run` after the run had ended. */
+export const FST_HOURLY_SYNC_RUN_ENDED = createError<[string]>(
+  'FST_HOURLY_SYNC_RUN_ENDED', 'run.%s was called after the run had ended')
+
+/** A call on `tx` after its transaction had ended. */
+export const FST_HOURLY_SYNC_TRANSACTION_ENDED = createError<[string]>(
+  'FST_HOURLY_SYNC_TRANSACTION_ENDED', 'tx.%s was called after its transaction had ended')
+
+/** The sync left a transaction open (`begin` without `commit`). What it wrote in it was rolled back and the run failed. */
+export const FST_HOURLY_SYNC_OPEN_TRANSACTION = createError<[string]>(
+  'FST_HOURLY_SYNC_OPEN_TRANSACTION', 'a transaction was left open on the session of the run (%s); it is rolled back, use run.transaction')
+
+/** PostgreSQL answered `commit` with a rollback, because a statement in the transaction had failed. */
+export const FST_HOURLY_SYNC_ROLLED_BACK = createError(
+  'FST_HOURLY_SYNC_ROLLED_BACK', 'the transaction was rolled back at commit: a statement in it had failed and its error was not passed on')
+
+/** Something that is not a query text or a query config was handed to the session. */
+export const FST_HOURLY_SYNC_INVALID_QUERY = createError<[string]>(
+  'FST_HOURLY_SYNC_INVALID_QUERY', 'a query should be a text or an object with a text, instead got %s (cursors and streams hold the session and cannot be used)', 500, TypeError)
+
+/** The session that held the lock is gone, or holds it no longer. `signal.reason` of the run. */
+export const FST_HOURLY_SYNC_LOCK_LOST = createError<[string, { cause: unknown }?]>(
+  'FST_HOURLY_SYNC_LOCK_LOST', 'the lock of the run is lost: %s')
+
+/** The run took longer than `timeout`. `signal.reason` of the run. */
+export const FST_HOURLY_SYNC_TIMEOUT = createError<[number]>(
+  'FST_HOURLY_SYNC_TIMEOUT', 'the run took longer than its timeout of %d ms')
+
+/** The server is closing, or the sync was stopped. `signal.reason` of the run. */
+export const FST_HOURLY_SYNC_CLOSING = createError(
+  'FST_HOURLY_SYNC_CLOSING', 'the run was interrupted: the server is closing')
+
+/** No usable connection within the limit. Outcome `unavailable`. */
+export const FST_HOURLY_SYNC_UNAVAILABLE = createError<[string, number]>(
+  'FST_HOURLY_SYNC_UNAVAILABLE', '%s was not done within %d ms')
+
+/** A statement arrived at another backend than the one that holds the lock: a transaction pooler stands between. */
+export const FST_HOURLY_SYNC_POOLED = createError<[string, { cause: unknown }?]>(
+  'FST_HOURLY_SYNC_POOLED', "a transaction pooler stands between this process and PostgreSQL (%s), session locks do not hold through it: give a direct connection in the option 'lock'")
+
+/** The server is a read-only replica. Outcome `refused`. */
+export const FST_HOURLY_SYNC_READ_ONLY = createError<[{ cause: unknown }?]>(
+  'FST_HOURLY_SYNC_READ_ONLY', 'the database is a read-only replica, whose locks are its own: connect to the primary')
+
+/** The tables are missing or older than the code, and the plugin may not or cannot make them. Outcome `refused`. */
+export const FST_HOURLY_SYNC_SCHEMA = createError<[string, string, number, string, { cause: unknown }?]>(
+  'FST_HOURLY_SYNC_SCHEMA', "the tables in schema '%s' are %s, version %d is needed and %s: run the SQL of migrationSql() as a role that may")
+
+/** The role lacks a right that the tables of the plugin need. Outcome `refused`. */
+export const FST_HOURLY_SYNC_RIGHTS = createError<[string, string, { cause: unknown }?]>(
+  'FST_HOURLY_SYNC_RIGHTS', "the role lacks rights on schema '%s': %s")
+
+/** What `sync` threw was not an error. */
+export const FST_HOURLY_SYNC_NOT_AN_ERROR = createError<[string]>(
+  'FST_HOURLY_SYNC_NOT_AN_ERROR', 'the sync threw %s, which is not an error')
+
+/** What `sync` returned is not a SyncResult, or cannot be stored as JSON. The run failed. */
+export const FST_HOURLY_SYNC_INVALID_RESULT = createError<[string, string]>(
+  'FST_HOURLY_SYNC_INVALID_RESULT', "a sync should resolve with nothing or { cursor?, advance?: false, stats? }, '%s' was %s", 500, TypeError)
+
+/** A statement of the run failed and nobody looked at its promise. The run failed. */
+export const FST_HOURLY_SYNC_UNOBSERVED = createError<[string, { cause: unknown }?]>(
+  'FST_HOURLY_SYNC_UNOBSERVED', 'a call of run.%s failed and nobody awaited it')

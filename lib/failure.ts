@@ -1,0 +1,102 @@
+import { inspect } from 'node:util'
+import { FST_HOURLY_SYNC_NOT_AN_ERROR } from './errors.js'
+import { TransientSyncError } from './transient.js'
+import type { ErrorRecord } from './types.js'
+
+/** Codes of a network that is in trouble: Node's, undici's, and those of the resolver. */
+const network = new Set([
+  'ECONNRESET', 'ECONNREFUSED', 'ECONNABORTED', 'EPIPE', 'ETIMEDOUT', 'EHOSTUNREACH', 'EHOSTDOWN', 'ENETUNREACH', 'ENETDOWN', 'EAI_AGAIN', 'ENOTFOUND',
+  'UND_ERR_CONNECT_TIMEOUT', 'UND_ERR_HEADERS_TIMEOUT', 'UND_ERR_BODY_TIMEOUT', 'UND_ERR_SOCKET', 'UND_ERR_RESPONSE_STATUS_CODE'
+])
+
+const passing = new Set([408, 429, 502, 503, 504])
+
+/**
+ * SQLSTATEs after which the session is gone.
+ *
+ * 57P01 terminated by an administrator, 57P02 crash of another backend, 57P03 starting up or shutting down, 57P04 database
+ * dropped, 57P05 idle_session_timeout, 25P03 idle_in_transaction_session_timeout, 25P04 transaction_timeout; class 08 is the connection.
+ *
+ * @see https://www.postgresql.org/docs/current/errcodes-appendix.html
+ */
+const sessionEnds = new Set(['57P01', '57P02', '57P03', '57P04', '57P05', '25P03', '25P04'])
+
+/** Text longer than this is cut, in characters. */
+const LONGEST = 2_000
+
+type Pattern = [RegExp, string]
+
+const secrets: Pattern[] = [
+  [/\b([a-z][a-z\d+.-]*:\/\/)[^\s/@:]*:[^\s@]*@/gi, '$1***@'],
+  [/\b(authorization["']?\s*[:=]\s*["']?)(?:(?:bearer|basic|digest|token)\s+)?[^\s"',;]+/gi, '$1***'],
+  [/\b(bearer\s+)[\w.~+/-]+=*/gi, '$1***'],
+  [/((?:api[_-]?key|access[_-]?key|access[_-]?token|refresh[_-]?token|auth[_-]?token|token|secret|client[_-]?secret|password|passwd|pwd|signature|sig)["']?\s*[=:]\s*["']?)[^\s"'&,;]+/gi, '$1***']
+]
+
+/** Takes secrets out of a text and cuts it, so that it can be stored and shown. */
+export function redact (text: string): string {
+  // cut first as well: the time a pattern takes must not depend on what a server sends
+  const clean = secrets.reduce((rest, [pattern, instead]) => rest.replace(pattern, instead), text.slice(0, 4 * LONGEST))
+  const cut = clean.length > LONGEST ? `${clean.slice(0, LONGEST - 1)}…` : clean
+  return cut.replaceAll('\0', '').toWellFormed() // jsonb takes neither
+}
+
+/** Whatever was thrown, as an error. */
+export function asError (thrown: unknown): Error {
+  return thrown instanceof Error ? thrown : new FST_HOURLY_SYNC_NOT_AN_ERROR(inspect(thrown, { depth: 1 }))
+}
+
+interface Loose { code?: unknown, status?: unknown, statusCode?: unknown, response?: { status?: unknown, statusCode?: unknown }, cause?: unknown }
+
+function statusOf (error: Loose): number | undefined {
+  return [error.statusCode, error.status, error.response?.status, error.response?.statusCode].find(value => typeof value === 'number')
+}
+
+/**
+ * Whether a failure is expected to pass by itself: a {@link TransientSyncError}, a network error, or an HTTP status of
+ * 408, 429, 502, 503 or 504, on the error itself or on one of its causes (`fetch` hides the network's error in `cause`).
+ */
+export function isTransient (error: unknown): boolean {
+  let at: unknown = error
+  for (let depth = 0; depth < 5 && typeof at === 'object' && at !== null; depth++) {
+    const loose = at as Loose
+    if (at instanceof TransientSyncError) return true
+    if (typeof loose.code === 'string' && network.has(loose.code)) return true
+    if (passing.has(statusOf(loose) as number)) return true
+    at = loose.cause
+  }
+  return false
+}
+
+/** Whether the driver's error means that the session is gone, and not just the statement. */
+export function endsSession (error: unknown): boolean {
+  const code = (error as Loose | null)?.code
+  return typeof code === 'string' && (sessionEnds.has(code) || code.startsWith('08') || network.has(code))
+}
+
+/** What is kept of an error in the history: redacted, cut, without its stack. */
+export function errorRecord (error: Error, transient = false): ErrorRecord {
+  const { code } = error as Loose
+  const statusCode = statusOf(error as Loose)
+  return {
+    name: redact(String(error.name)),
+    message: redact(String(error.message)),
+    ...(typeof code === 'string' && { code: redact(code) }),
+    ...(statusCode !== undefined && { statusCode }),
+    ...(transient && { transient })
+  }
+}
+
+/** An error as it may be logged: with the same redaction as what is stored. */
+export function logged (error: Error): Error {
+  const { code, cause } = error as Loose
+  const copy = Object.assign(new Error(redact(String(error.message))), {
+    ...(typeof code === 'string' && { code }),
+    ...(cause !== undefined && { cause: redact(cause instanceof Error ? cause.message : inspect(cause, { depth: 0 })) })
+  })
+  copy.name = error.name
+  copy.stack = redact(String(error.stack))
+  // a log's serializer takes the type from here
+  Object.defineProperty(copy, 'constructor', { value: error.constructor, enumerable: false })
+  return copy
+}

@@ -1,0 +1,41 @@
+import { FST_HOURLY_SYNC_POOLED, FST_HOURLY_SYNC_READ_ONLY, FST_HOURLY_SYNC_RIGHTS, FST_HOURLY_SYNC_SCHEMA } from './errors.js'
+import { asError, redact } from './failure.js'
+import { VERSION } from './migrations.js'
+
+/** Why an attempt got nowhere with the database. */
+export interface Refusal {
+  /** `refused`: somebody has to do something. `unavailable`: it is expected to pass. */
+  outcome: 'refused' | 'unavailable'
+  /** Constant for one cause, so that a log can say it once. */
+  reason: string
+  error: Error
+}
+
+/**
+ * SQLSTATEs that say the tables are not as this code needs them: 42P01 no such table, 42703 no such column, 3F000 no such schema.
+ *
+ * @see https://www.postgresql.org/docs/current/errcodes-appendix.html
+ */
+const absent = new Set(['42P01', '42703', '3F000'])
+
+const ours = [FST_HOURLY_SYNC_POOLED, FST_HOURLY_SYNC_READ_ONLY, FST_HOURLY_SYNC_RIGHTS, FST_HOURLY_SYNC_SCHEMA]
+
+/** Tells what an error of a look means. Everything that is not known as a refusal is expected to pass. */
+export function refusal (thrown: unknown, schema: string): Refusal {
+  const error = meaning(asError(thrown), schema)
+  return {
+    outcome: ours.some(kind => error instanceof kind) ? 'refused' : 'unavailable',
+    reason: redact(error.message),
+    error
+  }
+}
+
+function meaning (error: Error, schema: string): Error {
+  const { code } = error as { code?: string }
+  if (code === undefined) return error
+  if (absent.has(code)) return new FST_HOURLY_SYNC_SCHEMA(schema, `incomplete (${error.message})`, VERSION, 'they are looked at again with the next look', { cause: error })
+  if (code === '42501') return new FST_HOURLY_SYNC_RIGHTS(schema, error.message, { cause: error })
+  // 25006: also where the role's transactions are read-only by default
+  if (code === '25006') return new FST_HOURLY_SYNC_READ_ONLY({ cause: error })
+  return error
+}

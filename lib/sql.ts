@@ -1,0 +1,494 @@
+/**
+ * Every SQL text of the plugin.
+ *
+ * Two rules hold for all of them. The clock is the server's, floored to milliseconds and computed as an epoch, so that
+ * no session time zone and no host's clock can bend it. And they are sent with {@link ours}, whose parsers are their own: hosts
+ * change pg's global ones. Columns are text, int4 or boolean; an int8 is cast to text.
+ */
+import type { QueryConfig } from 'pg'
+
+/** A statement of ours, with parsers that no setting of the host can bend. */
+export function ours (text: string, values: unknown[] = []): QueryConfig {
+  return { text, values, types: { getTypeParser } } as QueryConfig
+}
+
+const BOOL = 16
+const INT4 = 23
+
+function getTypeParser (oid: number, format?: string): (value: any) => unknown {
+  if (format === 'binary') {
+    if (oid === BOOL) return (value: Buffer) => value[0] === 1
+    if (oid === INT4) return (value: Buffer) => value.readInt32BE()
+    return (value: Buffer) => value.toString()
+  }
+  if (oid === BOOL) return (value: string) => value === 't'
+  if (oid === INT4) return Number
+  return String
+}
+
+/** Quotes an identifier; the only thing ever spliced into SQL. */
+export function identifier (name: string): string {
+  return `"${name.replaceAll('"', '""')}"`
+}
+
+/** An instant column as whole epoch milliseconds. */
+const ms = (column: string): string => `floor(extract(epoch from ${column}) * 1000)::bigint`
+
+/** The opposite: exact, for a double holds whole milliseconds beyond any year in use. */
+const at = (expression: string): string => `to_timestamp((${expression})::double precision / 1000)`
+
+const clock = `clock as materialized (
+    select ${ms('clock_timestamp()')} as now
+  )`
+
+/** `$1` lock key -> nothing. Whether this very session holds the lock. */
+const ownLock = (classid: string, objid: string): string => `select 1
+      from pg_locks
+      where locktype = 'advisory'
+        and pid = pg_backend_pid()
+        and database = (select oid from pg_database where datname = current_database())
+        and classid = ${classid}::oid
+        and objid = ${objid}::oid
+        and objsubid = 1
+        and mode = 'ExclusiveLock'
+        and granted`
+
+/** The columns of a run row, as text. */
+const runColumns = (table: string): string => `${table}.id::text as id,
+    ${table}.name,
+    ${table}.target,
+    ${table}.trigger,
+    ${table}.state,
+    ${ms(`${table}.slot`)}::text as slot,
+    ${table}.slice,
+    ${table}.slices,
+    ${table}.attempt,
+    ${ms(`${table}.window_start`)}::text as window_start,
+    ${ms(`${table}.window_end`)}::text as window_end,
+    ${ms(`${table}.started_at`)}::text as started_at,
+    ${ms(`${table}.finished_at`)}::text as finished_at,
+    ${table}.worker,
+    ${table}.stats::text as stats,
+    ${table}.error::text as error`
+
+/** A run row, as {@link runColumns} gives it. */
+export interface RunRow {
+  id: string
+  name: string
+  target: string
+  trigger: string
+  state: string
+  slot: string | null
+  slice: number
+  slices: number
+  attempt: number
+  window_start: string | null
+  window_end: string
+  started_at: string
+  finished_at: string
+  worker: string
+  stats: string | null
+  error: string | null
+}
+
+/**
+ * Why the current slot is not to be run, or null when it is due. Needs `moment` and the state row `s`, and the first eight
+ * parameters: `$1` name, `$2` target, `$3` every, `$4` offset, `$5` how late a slot may be attempted with `catchUp: 'skip'`
+ * (null for `'once'`), `$6` the number of retries, `$7` whether this process has just booted, `$8` whether a first
+ * install waits for the next slot. All durations are milliseconds.
+ *
+ * What lies further ahead than it can (a last slot or a pause more than one `every`, a failure in the future) was
+ * written before the server's clock jumped back, and does not hold.
+ */
+const hold = `case
+      when s.name is null and $8::boolean then 'first-run'
+      when ${ms('s.last_slot')} between moment.slot and moment.slot + $3::bigint then 'served'
+      when ${ms('s.paused_until')} between moment.now + 1 and moment.now + $3::bigint then 'paused'
+      when ${ms('s.not_before')} > moment.now and ${ms('s.failed_at')} <= moment.now then 'waiting'
+      when ${ms('s.attempt_slot')} = moment.slot and s.attempts > $6::int and not $7::boolean then 'spent'
+      when moment.now - moment.slot > $5::bigint and ${ms('s.attempt_slot')} is distinct from moment.slot then 'late'
+    end`
+
+const moment = `${clock},
+  moment as materialized (
+    select now, (now - $4::bigint) / $3::bigint * $3::bigint + $4::bigint as slot from clock
+  )`
+
+/** What {@link Statements.claim} answers. */
+export interface ClaimRow {
+  now: string
+  slot: string
+  hold: string | null
+  not_before: string | null
+  last_slot: string | null
+  /** Whether the sync has a state row. */
+  known: boolean
+  /** The mark of the run that noted its start and not yet its end, JSON. */
+  started: string | null
+  backend: number
+  /** Null when the lock was not tried for. */
+  locked: boolean | null
+}
+
+/** What {@link Statements.begin} answers. */
+export interface BeginRow {
+  now: string
+  slot: string
+  hold: string | null
+  begun: boolean
+  backend: number
+  trigger: string
+  attempt: number
+  missed: string
+  window_start: string | null
+  window_end: string
+  cursor: string | null
+  pruned_at: string | null
+  /** Runs in a row that died with their process, the one found now included. */
+  deaths: number
+  /** The run that died, when one was found now. */
+  vanished: string | null
+  /** The last slot whose failure was handed to the host. */
+  reported: string | null
+}
+
+/** What {@link Statements.finish} answers: the row as well, when it was recorded. */
+export interface FinishRow extends RunRow {
+  now: string
+  backend: number
+  recorded: boolean
+  not_before: string | null
+}
+
+export interface StateRow {
+  now: string
+  slot: string
+  hold: string | null
+  known: boolean
+  watermark: string | null
+  last_slot: string | null
+  not_before: string | null
+  paused_until: string | null
+  failed_at: string | null
+  last_failure: string | null
+  missed: string
+  started: string | null
+}
+
+export interface HolderRow {
+  backend: number
+  application_name: string | null
+  address: string | null
+}
+
+/** The texts, for one schema. */
+export interface Statements {
+  claim: string
+  look: string
+  begin: string
+  prove: string
+  finish: string
+  lost: string
+  unlock: string
+  install: string
+  prune: string
+  pruned: string
+  holder: string
+  state: string
+  runs: string
+  run: string
+  lastSuccess: string
+}
+
+/** How many whole slots before the current one nobody served. Needs `moment` and `s`. */
+const missed = `case
+      when s.succeeded_at is null then 0
+      else greatest(0, floor((moment.slot - ${ms('s.last_slot')} - s.last_every) / $3::bigint::numeric))
+    end::bigint`
+
+/**
+ * Settings of the lock session, as one expression. A server that does not know one, or cannot have it, keeps its own.
+ * Parameters: `$21` application name, `$22` idle timeout in milliseconds.
+ *
+ * The check of the client's connection needs an operating system that can be asked; elsewhere setting it is an error.
+ */
+const sessionSettings = `(
+      select count(set_config(pg_settings.name, wanted.value, false))
+      from (values
+        ('application_name', $21::text),
+        ('idle_session_timeout', $22::text),
+        ('tcp_keepalives_idle', '20'),
+        ('tcp_keepalives_interval', '10'),
+        ('tcp_keepalives_count', '3'),
+        ('client_connection_check_interval', case when version() ~ 'linux' then '1s' end)
+      ) as wanted (name, value)
+      join pg_settings on pg_settings.name = wanted.name and wanted.value is not null
+    )::int`
+
+export function statements (schemaName: string): Statements {
+  const schema = identifier(schemaName)
+  const sync = `${schema}.sync`
+  const run = `${schema}.run`
+
+  return Object.freeze({
+    /**
+     * A look: is the slot due, and if so, is the lock free? `$1`..`$8` as for the hold, `$9` lock key, `$10` whether to try
+     * for the lock even when the slot is not due -> {@link ClaimRow}.
+     *
+     * Never waits. The lock is tried for in a `case` of a single row, where it is evaluated exactly when meant.
+     */
+    claim: `with ${moment},
+  judged as materialized (
+    select moment.now, moment.slot, ${hold} as hold, ${ms('s.not_before')} as not_before, ${ms('s.last_slot')} as last_slot, s.name is not null as known, s.started::text as started
+    from moment
+    left join ${sync} s on s.name = $1::text and s.target = $2::text
+  )
+  select now::text, slot::text, hold, not_before::text, last_slot::text, known, started,
+    pg_backend_pid() as backend,
+    case when hold is null or $10::boolean then pg_try_advisory_lock($9::bigint) end as locked
+  from judged`,
+
+    /** The same without the lock, through a pool that is not the lock's. `$1`..`$8` -> {@link ClaimRow}, locked null. */
+    look: `with ${moment}
+  select moment.now::text, moment.slot::text, ${hold} as hold, ${ms('s.not_before')}::text as not_before, ${ms('s.last_slot')}::text as last_slot,
+    s.name is not null as known, s.started::text as started, pg_backend_pid() as backend,
+    null::boolean as locked
+  from moment
+  left join ${sync} s on s.name = $1::text and s.target = $2::text`,
+
+    /**
+     * Under the lock: judges the slot again in a snapshot that is younger than the lock, notes a run that died, and notes the start
+     * of this one. `$1`..`$8` as for the hold, `$9` lock key, `$10` whether the run is made even when not due, `$11` trigger
+     * (`'schedule'` is made more exact here), `$12` run id, `$13` host, `$14` pid, `$15` overlap, `$16` initial since as an instant,
+     * `$17` the same as a duration before now, `$18` lateness after which a first attempt is a catch-up, `$19` deaths in a row
+     * that pause the sync, `$20` whether the run counts as an attempt, `$21`, `$22` session settings -> {@link BeginRow}.
+     */
+    begin: `with ${moment},
+  judged as materialized (
+    select moment.now, moment.slot, s.name is not null as known, s.started, s.watermark, s.cursor, s.pruned_at, s.attempt_slot, s.attempts,
+      ${hold} as hold,
+      ${missed} as missed,
+      s.last_failure->>'reported' as reported,
+      coalesce(s.deaths, 0) + (s.started is not null)::int as deaths,
+      s.attempt_slot is not null and ${ms('s.attempt_slot')} = moment.slot as attempted
+    from moment
+    left join ${sync} s on s.name = $1::text and s.target = $2::text
+  ),
+  decided as materialized (
+    select judged.*,
+      case
+        when hold is not null then hold
+        when started is not null and deaths >= $19::int and (started->>'slot')::bigint = slot then 'vanished'
+      end as final_hold,
+      case when attempted then attempts else 0 end as failed_attempts,
+      greatest(now, ${ms('watermark')}) as window_end,
+      case
+        when watermark is not null then least(${ms('watermark')}, now) - $15::bigint
+        else least(coalesce($16::bigint, now - $17::bigint), now)
+      end as window_start
+    from judged
+  ),
+  run as materialized (
+    select decided.*,
+      final_hold is null or $10::boolean as go,
+      case when $20::boolean then failed_attempts + 1 else 1 end as attempt,
+      case
+        when $11::text <> 'schedule' then $11::text
+        when failed_attempts > 0 then 'retry'
+        when missed > 0 or (not attempted and now - slot > $18::bigint) then 'catch-up'
+        else 'schedule'
+      end as trigger
+    from decided
+  ),
+  vanished as (
+    insert into ${run} (id, name, target, trigger, state, slot, slice, slices, attempt, window_start, window_end, started_at, finished_at, worker)
+    select (started->>'id')::uuid, $1::text, $2::text, started->>'trigger', 'vanished', ${at("started->>'slot'")},
+      (started->>'slice')::int, (started->>'slices')::int, (started->>'attempt')::int,
+      ${at("started->>'since'")}, ${at("started->>'until'")}, ${at("started->>'at'")}, ${at('now')},
+      (started->>'host') || ':' || (started->>'pid')
+    from run
+    where started is not null
+    on conflict (id) do nothing
+  ),
+  noted as (
+    insert into ${sync} as s (name, target, lock_key, every, "offset", started, deaths, paused_until, attempt_slot, attempts)
+    select $1::text, $2::text, $9::bigint, $3::bigint, $4::bigint,
+      case when go then jsonb_build_object(
+        'id', $12::text, 'slot', slot, 'trigger', trigger, 'slice', 1, 'slices', 1, 'attempt', attempt,
+        'since', window_start, 'until', window_end, 'host', $13::text, 'pid', $14::int, 'at', now) end,
+      deaths,
+      case when final_hold = 'vanished' then ${at('slot + $3::bigint')} end,
+      case when go and $20::boolean then ${at('slot')} else attempt_slot end,
+      case when go and $20::boolean then failed_attempts else coalesce(attempts, 0) end
+    from run
+    where go or started is not null
+    on conflict (name, target) do update set
+      lock_key = excluded.lock_key,
+      every = excluded.every,
+      "offset" = excluded."offset",
+      started = excluded.started,
+      deaths = excluded.deaths,
+      paused_until = coalesce(excluded.paused_until, s.paused_until),
+      attempt_slot = excluded.attempt_slot,
+      attempts = excluded.attempts
+    returning s.started is not null as begun
+  )
+  select now::text, slot::text, final_hold as hold, coalesce((select begun from noted), false) as begun, pg_backend_pid() as backend,
+    trigger, attempt, missed::text, window_start::text, window_end::text, cursor::text, ${ms('pruned_at')}::text as pruned_at,
+    deaths, started->>'id' as vanished, reported, ${sessionSettings} as settings
+  from run`,
+
+    /** Does this session still hold the lock? `$1` classid, `$2` objid -> backend, held. Only looks. */
+    prove: `select pg_backend_pid() as backend, exists (${ownLock('$1', '$2')}) as held`,
+
+    /**
+     * The end of a run, recorded only by a session that still holds the lock. `$1` name, `$2` target, `$3` classid, `$4` objid,
+     * `$5` run id, `$6` trigger, `$7` state, `$8` slot, `$9` attempt, `$10` window start, `$11` window end, `$12` started at,
+     * `$13` worker, `$14` stats, `$15` error, `$16` whether the watermark moves, `$17` cursor (null: stays), `$18` every,
+     * `$19` whether the failure counts as an attempt, `$20` milliseconds until a retry may begin (null: at once), `$21` a lower bound of
+     * the same that also holds beyond the slot, `$22` the slot when its failure is handed to the host -> {@link FinishRow}.
+     *
+     * Rows of ours read before and written after are safe: nobody else writes them without the lock.
+     */
+    finish: `with ${clock},
+  ended as (
+    insert into ${run} (id, name, target, trigger, state, slot, slice, slices, attempt, window_start, window_end, started_at, finished_at, worker, stats, error)
+    select $5::uuid, $1::text, $2::text, $6::text, $7::text, ${at('$8::bigint')}, 1, 1, $9::int, ${at('$10::bigint')}, ${at('$11::bigint')},
+      ${at('$12::bigint')}, ${at('now')}, $13::text, $14::jsonb, $15::jsonb
+    from clock
+    where exists (${ownLock('$3', '$4')})
+    on conflict (id) do nothing
+    returning *
+  ),
+  noted as (
+    update ${sync} s set
+      started = null,
+      deaths = 0,
+      last_slot = case when $7::text <> 'succeeded' or $8::bigint is null then s.last_slot
+        when ${ms('s.last_slot')} between $8::bigint and $8::bigint + $18::bigint then s.last_slot
+        else ${at('$8::bigint')} end,
+      last_every = case when $7::text = 'succeeded' then $18::bigint else s.last_every end,
+      succeeded_at = case when $7::text = 'succeeded' then ended.finished_at else s.succeeded_at end,
+      watermark = case when $16::boolean then greatest(s.watermark, ended.window_end) else s.watermark end,
+      cursor = case when $16::boolean then coalesce($17::jsonb, s.cursor) else s.cursor end,
+      attempts = s.attempts + ($19::boolean)::int,
+      failed_at = case when $19::boolean then ended.finished_at else s.failed_at end,
+      not_before = case
+        when not $19::boolean then s.not_before
+        else greatest( -- which, like least, passes over a null
+          case when $20::bigint is not null then least(ended.finished_at + $20::bigint * interval '1 millisecond', ${at('$8::bigint + $18::bigint')}) end,
+          ended.finished_at + $21::bigint * interval '1 millisecond')
+      end,
+      paused_until = case when $7::text = 'succeeded' then null else s.paused_until end,
+      last_failure = case when $15::jsonb is null then s.last_failure
+        else $15::jsonb || jsonb_build_object('at', ${ms('ended.finished_at')}, 'state', $7::text,
+          'reported', coalesce($22::bigint, (s.last_failure->>'reported')::bigint)) end
+    from ended
+    where s.name = $1::text and s.target = $2::text
+    returning ${ms('s.not_before')} as not_before
+  )
+  select clock.now::text as now, pg_backend_pid() as backend, (select not_before::text from noted) as not_before, ended.id is not null as recorded, ${runColumns('ended')}
+  from clock
+  left join ended on true`,
+
+    /**
+     * What a run without its lock can still say, through any session: that it was lost. It stands over a `vanished` of the same run, never over
+     * anything else, and clears no mark but its own. `$1` name, `$2` target, `$3` run id, `$4` trigger, `$5` slot, `$6` attempt,
+     * `$7` window start, `$8` window end, `$9` started at, `$10` worker, `$11` error, `$12` state, `$13` whether it uses up an attempt,
+     * `$14` milliseconds until a retry may begin -> the row that stands then.
+     */
+    lost: `with ${clock},
+  ended as (
+    insert into ${run} as r (id, name, target, trigger, state, slot, slice, slices, attempt, window_start, window_end, started_at, finished_at, worker, error)
+    select $3::uuid, $1::text, $2::text, $4::text, $12::text, ${at('$5::bigint')}, 1, 1, $6::int, ${at('$7::bigint')}, ${at('$8::bigint')}, ${at('$9::bigint')},
+      ${at('now')}, $10::text, $11::jsonb
+    from clock
+    on conflict (id) do update set
+      state = case when r.state = 'vanished' then excluded.state else r.state end,
+      finished_at = case when r.state = 'vanished' then excluded.finished_at else r.finished_at end,
+      error = case when r.state = 'vanished' then excluded.error else r.error end
+    returning r.*, xmax <> 0 as stood
+  ),
+  noted as (
+    update ${sync} s set
+      started = case when s.started->>'id' = $3::text then null else s.started end,
+      deaths = case when ended.stood then greatest(0, s.deaths - 1) else s.deaths end,
+      attempts = s.attempts + ($13::boolean)::int,
+      failed_at = case when $13::boolean then ended.finished_at else s.failed_at end,
+      not_before = case when $13::boolean then ended.finished_at + $14::bigint * interval '1 millisecond' else s.not_before end,
+      last_failure = $11::jsonb || jsonb_build_object('at', ${ms('ended.finished_at')}, 'state', ended.state, 'reported', (s.last_failure->>'reported')::bigint)
+    from ended
+    where s.name = $1::text and s.target = $2::text and ended.state = $12::text
+  )
+  select ${runColumns('ended')} from ended`,
+
+    /** `$1` lock key (bigint as text) -> unlocked. */
+    unlock: 'select pg_advisory_unlock($1::bigint) as unlocked',
+
+    /** First install that waits: the current slot counts as served. `$1` name, `$2` target, `$3` lock key, `$4` every, `$5` offset, `$6` slot. */
+    install: `insert into ${sync} (name, target, lock_key, every, "offset", last_slot, last_every)
+  values ($1::text, $2::text, $3::bigint, $4::bigint, $5::bigint, ${at('$6::bigint')}, $4::bigint)
+  on conflict (name, target) do nothing`,
+
+    /** `$1` name, `$2` target, `$3` milliseconds to keep, `$4` how many at most -> rows gone. Never the last success. */
+    prune: `delete from ${run}
+  where id in (
+    select id from ${run}
+    where name = $1::text and target = $2::text
+      and started_at < clock_timestamp() - $3::bigint * interval '1 millisecond'
+      and id is distinct from (
+        select id from ${run}
+        where name = $1::text and target = $2::text and state = 'succeeded'
+        order by started_at desc
+        limit 1
+      )
+    order by started_at
+    limit $4::int
+  )`,
+
+    /** `$1` name, `$2` target. */
+    pruned: `update ${sync} set pruned_at = clock_timestamp() where name = $1::text and target = $2::text`,
+
+    /**
+     * Who holds the lock. `$1` classid, `$2` objid -> {@link HolderRow}, or none. The view lists the locks of all databases of
+     * the server, so the database is named; the holder's own row may be hidden from a role without rights on it.
+     */
+    holder: `select l.pid as backend, a.application_name, host(a.client_addr) as address
+  from pg_locks l
+  left join pg_stat_activity a on a.pid = l.pid
+  where l.locktype = 'advisory'
+    and l.database = (select oid from pg_database where datname = current_database())
+    and l.classid = $1::oid
+    and l.objid = $2::oid
+    and l.objsubid = 1
+    and l.mode = 'ExclusiveLock'
+    and l.granted`,
+
+    /** `$1`..`$8` as for the hold -> {@link StateRow}. */
+    state: `with ${moment}
+  select moment.now::text, moment.slot::text, ${hold} as hold, s.name is not null as known,
+    ${ms('s.watermark')}::text as watermark, ${ms('s.last_slot')}::text as last_slot, ${ms('s.not_before')}::text as not_before,
+    ${ms('s.paused_until')}::text as paused_until, ${ms('s.failed_at')}::text as failed_at, s.last_failure::text as last_failure,
+    (${missed})::text as missed, s.started::text as started
+  from moment
+  left join ${sync} s on s.name = $1::text and s.target = $2::text`,
+
+    /** `$1` name, `$2` target, `$3` limit, `$4` id of a run (null: from the newest) -> rows older than it, newest first. */
+    runs: `select ${runColumns('r')}
+  from ${run} r
+  where r.name = $1::text and r.target = $2::text
+    and ($4::uuid is null or (r.started_at, r.id) < (select started_at, id from ${run} where id = $4::uuid))
+  order by r.started_at desc, r.id desc
+  limit $3::int`,
+
+    /** `$1` id -> the run, or none. */
+    run: `select ${runColumns('r')} from ${run} r where r.id = $1::uuid`,
+
+    /** `$1` name, `$2` target -> the newest run that succeeded, or none. */
+    lastSuccess: `select ${runColumns('r')}
+  from ${run} r
+  where r.name = $1::text and r.target = $2::text and r.state = 'succeeded'
+  order by r.started_at desc, r.id desc
+  limit 1`
+  })
+}

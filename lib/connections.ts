@@ -1,0 +1,181 @@
+import type { FastifyBaseLogger } from 'fastify'
+import pg, { type ClientBase, type ClientConfig, type Pool, type PoolClient } from 'pg'
+import { type Clock, within } from './clock.js'
+import { FST_HOURLY_SYNC_UNAVAILABLE } from './errors.js'
+import { logged } from './failure.js'
+import { ours } from './sql.js'
+
+/** How long a look may take to get a connection and its answer. Milliseconds. */
+export const CLAIM_LIMIT = 10_000
+
+/** How long a destroyed session may take to close before its socket is. Milliseconds. */
+const GOODBYE = 1_000
+
+/** A connection on loan. Exactly one of the two ways back must be taken; a second call does nothing. */
+export interface Lease {
+  readonly client: ClientBase
+  /** Waits for what is left of {@link CLAIM_LIMIT}, counted from when this connection was first asked for. */
+  limited: <T>(promise: Promise<T>, signal?: AbortSignal) => Promise<T>
+  /** As it came: only when nothing of ours is left on the session. */
+  giveBack: () => void
+  /** Ends the session, whatever state it is in. */
+  destroy: () => void
+}
+
+/** How a caller waits for a connection. */
+export interface Waiting {
+  /** Who is served first when several wait: the smallest. */
+  order: number
+  /** Whether the wait for other syncs counts towards {@link CLAIM_LIMIT}; a loop may wait as long as it takes. */
+  hurry: boolean
+  /** Stops waiting; a client that still arrives goes back untouched. */
+  signal: AbortSignal
+}
+
+/** Where connections come from. */
+export interface Source {
+  /** @throws FST_HOURLY_SYNC_UNAVAILABLE when none came in time, the driver's error, or the signal's reason */
+  checkout: (waiting: Waiting) => Promise<Lease>
+}
+
+/** Keeps all syncs of an app together at no more than half of a pool, and the pool from ending the process. */
+export interface PoolGate extends Source {
+  readonly pool: Pool
+  /** One statement, outside the gate: for questions, which never hold a client. */
+  ask: <R>(text: string, values: unknown[]) => Promise<R[]>
+}
+
+export function createPoolGate (pool: Pool, clock: Clock, log: FastifyBaseLogger): PoolGate {
+  listen(pool, log)
+  const permits = createPermits(Math.max(1, Math.floor((pool.options?.max ?? 10) / 2)))
+
+  return {
+    pool,
+    async checkout ({ order, hurry, signal }) {
+      const { entered, leave } = permits.enter(order)
+      try {
+        let deadline = clock.elapsed() + CLAIM_LIMIT
+        await within(clock, entered, { ms: hurry ? CLAIM_LIMIT : Infinity, signal, late: late('waiting for the other syncs of this pool') })
+        if (!hurry) deadline = clock.elapsed() + CLAIM_LIMIT
+        return lease(clock, await arrival(clock, pool.connect(), deadline, signal), deadline, leave)
+      } catch (error) {
+        leave()
+        throw error
+      }
+    },
+    async ask<R> (text: string, values: unknown[]): Promise<R[]> {
+      const { rows } = await within(clock, pool.query<R & object>(ours(text, values)),
+        { ms: CLAIM_LIMIT, late: late('a question to the database') })
+      return rows
+    }
+  }
+}
+
+/** A direct connection of its own for each lock session, where the pool goes through a transaction pooler. */
+export function createDirectSource (config: ClientConfig, clock: Clock): Source {
+  return {
+    async checkout ({ signal }) {
+      const client = new pg.Client({ connectionTimeoutMillis: CLAIM_LIMIT, ...config })
+      client.on('error', () => {}) // an attempt that fails after its limit must not end the process
+      const release = (): void => { client.end().catch(() => {}) }
+      const connected = client.connect().then(() => Object.assign(client, { release }) as unknown as PoolClient)
+      connected.catch(release)
+      const deadline = clock.elapsed() + CLAIM_LIMIT
+      return lease(clock, await arrival(clock, connected, deadline, signal), deadline, () => {})
+    }
+  }
+}
+
+/** The client, unless its time is up or nobody waits any more: then it goes back untouched when it comes. */
+async function arrival (clock: Clock, connecting: Promise<PoolClient>, deadline: number, signal: AbortSignal): Promise<PoolClient> {
+  try {
+    return await within(clock, connecting, { ms: deadline - clock.elapsed(), signal, late: late('getting a connection') })
+  } catch (error) {
+    connecting.then(client => client.release(), () => {})
+    throw error
+  }
+}
+
+function late (what: string): () => Error {
+  return () => new FST_HOURLY_SYNC_UNAVAILABLE(what, CLAIM_LIMIT)
+}
+
+function lease (clock: Clock, client: PoolClient, deadline: number, after: () => void): Lease {
+  const ignore = (): void => {} // without a listener a dying connection ends the process; who holds the lease adds its own
+  client.on('error', ignore)
+  let over = false
+  const once = (end: () => void): () => void => () => {
+    if (over) return
+    over = true
+    end()
+    after()
+  }
+  return {
+    client,
+    limited: async (promise, signal) => await within(clock, promise, { ms: deadline - clock.elapsed(), late: late('the claim'), ...(signal && { signal }) }),
+    giveBack: once(() => {
+      client.removeListener('error', ignore)
+      client.release()
+    }),
+    destroy: once(() => {
+      const { stream } = (client as unknown as { connection: { stream: { destroy: () => void } } }).connection
+      // a half-open socket never finishes its goodbye, and would keep the process alive
+      const cancel = clock.after(GOODBYE, () => stream.destroy())
+      client.once('end', cancel)
+      client.release(true)
+    })
+  }
+}
+
+/** So many at a time; those who wait are served smallest order first. `leave` also gives up waiting. */
+function createPermits (count: number): { enter: (order: number) => { entered: Promise<void>, leave: () => void } } {
+  let free = count
+  const waiting: Array<{ order: number, admit: () => void }> = []
+
+  return {
+    enter (order) {
+      let inside = false
+      let admit = (): void => {}
+      const entered = new Promise<void>(resolve => {
+        admit = () => {
+          inside = true
+          resolve()
+        }
+      })
+      const entry = { order, admit }
+      if (free > 0) {
+        free--
+        admit()
+      } else {
+        const behind = waiting.findIndex(other => other.order > order)
+        waiting.splice(behind === -1 ? waiting.length : behind, 0, entry)
+      }
+      const leave = (): void => {
+        const place = waiting.indexOf(entry)
+        if (place !== -1) waiting.splice(place, 1)
+        if (!inside) return
+        inside = false
+        const next = waiting.shift()
+        if (next === undefined) free++
+        else next.admit()
+      }
+      return { entered, leave }
+    }
+  }
+}
+
+const listening = Symbol.for('fastify-hourly-sync.listener')
+
+/** One `error` listener per pool, however many syncs and apps use it: an idle client that dies must not end the process. */
+function listen (pool: Pool, log: FastifyBaseLogger): void {
+  const listeners = pool.listeners('error') as Array<((error: Error) => void) & { [listening]?: { log: FastifyBaseLogger } }>
+  const ours = listeners.find(listener => listener[listening] !== undefined)
+  if (ours !== undefined) {
+    ours[listening]!.log = log // the app before may be gone
+    return
+  }
+  const state = { log }
+  pool.on('error', Object.assign(
+    (error: Error) => state.log.warn({ err: logged(error) }, 'an idle database connection was lost'), { [listening]: state }))
+  if (listeners.length === 0) log.info('the pool had no error listener, without which a lost idle connection ends the process: one was added')
+}

@@ -1,0 +1,21 @@
+import type { FastifyBaseLogger } from 'fastify'
+import type { Clock } from './clock.js'
+import type { Lease, PoolGate, Source } from './connections.js'
+import type { Settings } from './options.js'
+import type { Statements } from './sql.js'
+
+/** What all rooms that deal with one sync share. */
+export interface Context {
+  settings: Settings
+  key: bigint
+  statements: Statements
+  clock: Clock
+  log: FastifyBaseLogger
+  gate: PoolGate
+  /** Where the lock session comes from: the gate itself, or a direct connection. */
+  source: Source
+  /** Sees to the tables and to what stands between, once; again after {@link Context.forget}. */
+  prepare: (lease: Lease) => Promise<void>
+  /** The tables turned out to be other than they were seen. */
+  forget: () => void
+}

@@ -1,0 +1,169 @@
+import type { FastifyBaseLogger } from 'fastify'
+import type { Context } from './context.js'
+import { within } from './clock.js'
+import { FST_HOURLY_SYNC_LOCK_LOST, FST_HOURLY_SYNC_UNAVAILABLE } from './errors.js'
+import { asError, errorRecord, isTransient, logged } from './failure.js'
+import { lockHalves } from './lock-key.js'
+import { type Begun, isRecorded, toRecord, unrecorded, worker } from './record.js'
+import { retryDelay } from './schedule.js'
+import type { Session } from './session.js'
+import type { BeginRow, FinishRow, RunRow } from './sql.js'
+import { TransientSyncError } from './transient.js'
+import type { ErrorRecord, RunRecord, RunState, SyncResult, SyncRun } from './types.js'
+
+/** What a run came to, before the database has agreed. */
+export type Verdict = { state: 'succeeded', result: SyncResult } | Failure
+
+export interface Failure { state: Exclude<RunState, 'succeeded'>, error: Error }
+
+/** What it came to. Instants are epoch milliseconds on the server's clock. */
+export interface Ended {
+  record: RunRecord
+  /** `null` when the database did not take the end. */
+  now: number | null
+  notBefore: number | null
+}
+
+interface Parts {
+  context: Context
+  session: Session
+  begun: Begun
+  row: BeginRow
+  run: SyncRun
+  log: FastifyBaseLogger
+  verdict: Verdict
+  /** For each statement, milliseconds. */
+  limit: number
+  /** Milliseconds. */
+  lasted: number
+}
+
+/** Failures that use up an attempt; the other ends leave the slot due at once. */
+const counts = new Set<RunState>(['failed', 'timed-out'])
+
+const DAY = 86_400_000
+const PRUNED_AT_ONCE = 5_000
+
+/**
+ * Records the end of a run: on its own session and only while that holds the lock; otherwise, as what it then is, through the pool.
+ * Says it in the log, and to the host's `onError`. Never rejects.
+ */
+export async function recordEnd (parts: Parts): Promise<Ended> {
+  const { session, verdict, log } = parts
+  const transient = verdict.state === 'failed' && judgedTransient(parts, verdict.error)
+  const error = verdict.state === 'succeeded' ? null : errorRecord(verdict.error, transient)
+  let ended: Ended | undefined
+  if (session.lost === undefined && verdict.state !== 'lock-lost') {
+    try {
+      ended = await finish(parts, error, transient)
+      if (ended === undefined) session.lose(new FST_HOURLY_SYNC_LOCK_LOST('the server says that this session does not hold it'))
+      else await prune(parts, ended.now!)
+    } catch (failure) {
+      log.warn({ err: logged(asError(failure)) }, 'the end of the run could not be recorded on its session')
+      session.destroy()
+    }
+  }
+  ended ??= await recordLost(parts, error)
+  say(parts, ended, transient)
+  return ended
+}
+
+async function finish ({ context, session, begun, row, verdict, limit }: Parts, error: ErrorRecord | null, transient: boolean): Promise<Ended | undefined> {
+  const { settings, statements, clock, key } = context
+  const { classid, objid } = lockHalves(key)
+  const result = verdict.state === 'succeeded' ? verdict.result : undefined
+  const wait = verdict.state === 'succeeded' ? undefined : retryIn(context, begun.attempt, verdict.error)
+  const asked = session.own<FinishRow>(statements.finish, [
+    settings.name, '', classid, objid, begun.id, begun.trigger, verdict.state, begun.slot, begun.attempt, begun.since, begun.until, begun.at,
+    `${worker.host}:${worker.pid}`, json(result?.stats), json(error ?? undefined), result !== undefined && result.advance !== false, json(result?.cursor),
+    settings.every, isAttempt(verdict.state, begun), wait?.delay ?? null, wait?.atLeast ?? null,
+    isReported(verdict.state, transient, begun, row) ? begun.slot : null
+  ])
+  const [found] = await within(clock, asked, { ms: limit, held: true, late: () => new FST_HOURLY_SYNC_UNAVAILABLE('recording the end of the run', limit) })
+  if (!isRecorded(found)) return undefined
+  return { record: toRecord(found), now: Number(found.now), notBefore: found.not_before === null ? null : Number(found.not_before) }
+}
+
+/**
+ * The session is gone, or the lock. What the run came to is then decided by what the database has: a finish whose answer was lost
+ * stands; anything else is said as far as it can be, and never as a success.
+ */
+async function recordLost ({ context, begun, session, verdict, limit, lasted, log }: Parts, error: ErrorRecord | null): Promise<Ended> {
+  const { settings, statements, gate, clock } = context
+  const { state, error: kept } = verdict.state === 'succeeded' || session.lost !== undefined
+    ? { state: 'lock-lost' as const, error: errorRecord(session.lost ?? new FST_HOURLY_SYNC_LOCK_LOST('the end of the run was not answered')) }
+    : { state: verdict.state, error }
+  try {
+    const asked = gate.ask<RunRow>(statements.lost, [
+      settings.name, '', begun.id, begun.trigger, begun.slot, begun.attempt, begun.since, begun.until, begun.at, `${worker.host}:${worker.pid}`, json(kept ?? undefined), state,
+      isAttempt(state, begun), retryIn(context, begun.attempt).delay
+    ])
+    const [row] = await within(clock, asked, { ms: limit, held: true, late: () => new FST_HOURLY_SYNC_UNAVAILABLE('recording the end of the run', limit) })
+    return { record: toRecord(row!), now: null, notBefore: null }
+  } catch (failure) {
+    log.warn({ err: logged(asError(failure)) }, 'the end of the run could not be recorded: the next holder of the lock finds that it vanished')
+    return { record: unrecorded(settings.name, begun, state, lasted, kept), now: null, notBefore: null }
+  }
+}
+
+/** How long a failed run lets its slot rest, milliseconds. What the service asked for holds even when no retry is left. */
+function retryIn ({ settings }: Context, attempt: number, error?: Error): { delay: number | null, atLeast: number | null } {
+  const { limit, delay, maxDelay } = settings.retry
+  return {
+    delay: attempt <= limit ? retryDelay(attempt, delay, maxDelay, Math.random()) : null,
+    atLeast: error instanceof TransientSyncError ? error.retryAfter ?? null : null
+  }
+}
+
+function judgedTransient ({ context: { settings }, log }: Parts, error: Error): boolean {
+  try {
+    return settings.isTransient?.(error) ?? isTransient(error)
+  } catch (thrown) {
+    log.error({ err: logged(asError(thrown)) }, 'isTransient threw')
+    return isTransient(error)
+  }
+}
+
+/** Whether the end uses up an attempt of its slot. */
+function isAttempt (state: RunState, begun: Begun): boolean {
+  return counts.has(state) && begun.trigger !== 'manual'
+}
+
+/** Whether this failure is the one of its slot that the host is told of. */
+function isReported (state: RunState, transient: boolean, begun: Begun, row: BeginRow): boolean {
+  return counts.has(state) && !transient && row.reported !== String(begun.slot)
+}
+
+/** At most once a day, and under the lock, so that one process does it. */
+async function prune ({ context: { settings, statements }, session, row, log }: Parts, now: number): Promise<void> {
+  if (row.pruned_at !== null && now - Number(row.pruned_at) < DAY && Number(row.pruned_at) <= now) return
+  try {
+    await session.own(statements.prune, [settings.name, '', settings.keepFor, PRUNED_AT_ONCE])
+    await session.own(statements.pruned, [settings.name, ''])
+  } catch (error) {
+    log.warn({ err: logged(asError(error)) }, 'the history could not be pruned')
+  }
+}
+
+function say (parts: Parts, { record }: Ended, transient: boolean): void {
+  const { log, verdict, begun, row, run, context: { settings } } = parts
+  const fields = { duration: record.duration, attempt: record.attempt, ...(record.stats !== null && { stats: record.stats }) }
+  if (record.state === 'succeeded') return log.info(fields, 'sync succeeded')
+  const error = verdict.state === 'succeeded' ? undefined : verdict.error
+  const level = counts.has(record.state) && !transient ? 'error' : 'warn'
+  log[level]({ ...fields, err: error === undefined ? record.error : logged(error) }, `sync ${record.state}`)
+  if (error !== undefined && isReported(record.state, transient, begun, row)) callOnError(settings.onError, error, run, log)
+}
+
+/** The host's own hook: whatever it does harms nothing. */
+async function callOnError (onError: Parts['context']['settings']['onError'], error: Error, run: SyncRun, log: FastifyBaseLogger): Promise<void> {
+  try {
+    await onError?.(error, run)
+  } catch (thrown) {
+    log.error({ err: logged(asError(thrown)) }, 'onError threw')
+  }
+}
+
+function json (value: unknown): string | null {
+  return value === undefined ? null : JSON.stringify(value)
+}

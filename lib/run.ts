@@ -1,0 +1,174 @@
+import type { Context } from './context.js'
+import { wait } from './clock.js'
+import { type Ended, type Failure, recordEnd, type Verdict } from './ending.js'
+import { FST_HOURLY_SYNC_TIMEOUT } from './errors.js'
+import { asError } from './failure.js'
+import { createFacade } from './facade.js'
+import { type Begun, parsed } from './record.js'
+import { checkedResult } from './result.js'
+import type { Session } from './session.js'
+import type { BeginRow } from './sql.js'
+import type { Json, Progress, RunState, SyncResult, SyncRun } from './types.js'
+
+/** A run under way. */
+export interface Conducted {
+  readonly begun: Begun
+  readonly progress: Progress | null
+  /** Set once the run was told to stop: the state it will end in. */
+  readonly aborted: RunState | null
+  /** Whether the end is recorded; the host's function may still be at work. */
+  readonly over: boolean
+  /** Resolves when the end is recorded, or could not be. Never rejects. */
+  readonly finished: Promise<Ended>
+  /** Resolves when the host's function has settled; perhaps long after `finished`, perhaps never. */
+  readonly settled: Promise<void>
+  /** The server is closing: aborts, waits `closeTimeout`, then ends it. */
+  close: (why: Error) => void
+}
+
+interface Parts {
+  context: Context
+  session: Session
+  begun: Begun
+  row: BeginRow
+}
+
+/** The host's function has come to something, or nobody waits for it any more. */
+type Settled = { result: SyncResult } | { error: Error }
+
+/** At close, what is left of `closeTimeout` for recording the end. Milliseconds. */
+const LAST_WORDS = 500
+
+/** Otherwise. */
+const FINISH_LIMIT = 10_000
+
+/**
+ * Makes one run of a sync whose lock is held and whose start is noted: calls the host's function, watches time, lock and
+ * shutdown, and records what it came to.
+ *
+ * A run whose signal aborted ends in the state of the abort, whatever the function then returns.
+ */
+export function conduct ({ context, session, begun, row }: Parts): Conducted {
+  const { settings, clock } = context
+  const log = context.log.child({ run: begun.id, slot: new Date(begun.slot).toISOString(), trigger: begun.trigger })
+  const abort = new AbortController()
+  const over = new AbortController() // ends the watches
+  const start = clock.elapsed()
+  let aborted: Failure | undefined
+  let progress: Progress | null = null
+  let isOver = false
+  let finishLimit = FINISH_LIMIT
+  let cut = (_error: Error): void => {}
+  /** Resolves when the run does not wait for the host's function any longer. */
+  const isCut = new Promise<Settled>(resolve => { cut = error => resolve({ error }) })
+  const closing: Array<() => void> = []
+
+  function stop (state: Failure['state'], error: Error): void {
+    if (aborted !== undefined) return
+    aborted = { state, error }
+    log.debug({ state }, 'run aborted')
+    abort.abort(error)
+  }
+
+  /** Calls `fn` after `ms`, unless the run is over by then. */
+  const later = (ms: number, fn: () => void): void => {
+    wait(clock, ms, over.signal).then(passed => { if (passed) fn() })
+  }
+
+  const run = toSyncRun()
+  const answer = callHost()
+  const settled = answer.then(() => {})
+
+  async function callHost (): Promise<Settled> {
+    try {
+      await Promise.resolve() // who asked for the run gets its answer first
+      abort.signal.throwIfAborted()
+      return { result: checkedResult(await settings.sync(run), log) }
+    } catch (thrown) {
+      return { error: asError(thrown) }
+    }
+  }
+
+  /** The host's function, and then what it left on the session, each only as long as the run is not cut. */
+  async function played (): Promise<Settled> {
+    const settled = await answer
+    session.seal()
+    const left = await session.settle()
+    return 'error' in settled || left === undefined ? settled : { error: left }
+  }
+
+  async function heartbeat (): Promise<void> {
+    while (await wait(clock, settings.heartbeat, over.signal)) {
+      // what is under way is its own proof
+      if (!session.busy()) await session.prove()
+    }
+  }
+
+  async function carryOut (): Promise<Ended> {
+    log.info({ attempt: begun.attempt, missedSlots: run.missedSlots }, 'sync started')
+    later(settings.timeout, () => {
+      const error = new FST_HOURLY_SYNC_TIMEOUT(settings.timeout)
+      stop('timed-out', error)
+      later(settings.abandonAfter, () => {
+        log.error('sync ignores its timeout: its session is ended, and this process takes no other run before it settles')
+        cut(error)
+      })
+    })
+    session.whenLost(why => {
+      stop('lock-lost', why)
+      cut(why)
+    })
+    heartbeat()
+    const settled = await Promise.race([played(), isCut])
+    over.abort()
+    session.seal()
+    if (session.busy()) session.destroy() // the run was cut, and its statement may never come to an end
+    const verdict: Verdict = aborted ?? ('error' in settled ? { state: 'failed', error: settled.error } : { state: 'succeeded', result: settled.result })
+    const ended = await recordEnd({ context, session, begun, row, run, log, verdict, limit: finishLimit, lasted: Math.round(clock.elapsed() - start) })
+    await session.release()
+    for (const cancel of closing) cancel()
+    isOver = true
+    return ended
+  }
+
+  function toSyncRun (): SyncRun {
+    return {
+      id: begun.id,
+      name: settings.name,
+      target: '',
+      trigger: begun.trigger,
+      slot: new Date(begun.slot),
+      attempt: begun.attempt,
+      since: begun.since === null ? null : new Date(begun.since),
+      until: new Date(begun.until),
+      missedSlots: Number(row.missed),
+      cursor: parsed<Json>(row.cursor),
+      signal: abort.signal,
+      log,
+      query: session.host.query,
+      transaction: session.host.transaction,
+      client: createFacade(session.host.query),
+      progress: (done, total) => { progress = { done, total: total ?? null } },
+      sleep: async ms => {
+        if (!await wait(clock, ms, abort.signal)) throw abort.signal.reason
+      }
+    }
+  }
+
+  return {
+    begun,
+    get over () { return isOver },
+    get progress () { return progress },
+    get aborted () { return aborted?.state ?? null },
+    finished: carryOut(),
+    settled,
+    close (why) {
+      stop('interrupted', why)
+      finishLimit = Math.min(LAST_WORDS, settings.closeTimeout / 5)
+      // held: the process must live to see the close through
+      closing.push(
+        clock.after(settings.closeTimeout - finishLimit, () => cut(why), true),
+        clock.after(settings.closeTimeout, session.destroy, true))
+    }
+  }
+}

@@ -1,0 +1,39 @@
+import type { FastifyBaseLogger } from 'fastify'
+import type { Attempt } from './attempt.js'
+import { logged } from './failure.js'
+
+/**
+ * Says what a look came to: once per cause, not per look, so that a database that is away for an hour fills no log.
+ * Losing is not failing: it is said at `debug`, once per slot.
+ */
+export function createLookLog (log: FastifyBaseLogger): (attempt: Attempt) => void {
+  let trouble: string | undefined
+  let said: string | undefined
+
+  return attempt => {
+    if (!attempt.started && attempt.refusal !== null) {
+      const { outcome, reason, error } = attempt.refusal
+      if (trouble === reason) return
+      trouble = reason
+      log[outcome === 'refused' ? 'error' : 'warn']({ err: logged(error), outcome }, outcome === 'refused' ? 'sync refused' : 'database unavailable')
+      return
+    }
+    if (trouble !== undefined && (attempt.started || attempt.look !== null)) {
+      log.info('sync can work again')
+      trouble = undefined
+    }
+    if (attempt.look?.ahead != null && said !== `ahead ${attempt.look.ahead}`) {
+      said = `ahead ${attempt.look.ahead}`
+      log.error({ lastSlot: new Date(attempt.look.ahead).toISOString(), slot: new Date(attempt.look.slot).toISOString() },
+        'the last slot lies in the future: the clock of the database was set back, that slot is ignored')
+    }
+    if (attempt.started || attempt.look === null) return
+    const { outcome, reason, look } = attempt
+    const cause = `${outcome} ${reason} ${look.slot}`
+    if (said === cause) return
+    said = cause
+    const fields = { slot: new Date(look.slot).toISOString(), ...(look.mark !== null && { holder: `${look.mark.host}:${look.mark.pid}`, run: look.mark.id }) }
+    if (outcome === 'running') log.debug(fields, 'sync running elsewhere')
+    else log.debug({ ...fields, reason }, 'sync not due')
+  }
+}

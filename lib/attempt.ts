@@ -109,7 +109,7 @@ export function createRunner (context: Context): Runner {
   async function look (request: Request, signal: AbortSignal): Promise<Look> {
     const lease = await gate.checkout({ ...request, signal })
     return await asked(lease, async () => {
-      await context.prepare(lease)
+      await context.prepare(lease, false)
       const { rows: [row] } = await lease.client.query<ClaimRow>(ours(statements.look, judging(request.fresh)))
       const seen = toLook(row!)
       if (seen.hold === 'first-run') await install(lease, seen.slot)
@@ -120,7 +120,7 @@ export function createRunner (context: Context): Runner {
 
   async function claim (lease: Lease, request: Request): Promise<Attempt> {
     const row = await asked(lease, async () => {
-      await context.prepare(lease)
+      await context.prepare(lease, true)
       const { rows: [row] } = await lease.client.query<ClaimRow>(ours(statements.claim, [...judging(request.fresh), key.toString(), request.force]))
       if (row!.hold === 'first-run' && !request.force) await install(lease, Number(row!.slot))
       return row!

@@ -25,6 +25,8 @@ export interface Request {
   order: number
   /** Whether somebody waits for the answer. */
   hurry: boolean
+  /** Calls the attempt off while it waits for a connection. */
+  signal?: AbortSignal
 }
 
 /** What the server said at a look, epoch milliseconds on its clock. */
@@ -49,7 +51,7 @@ export interface Runner {
   readonly current: Conducted | undefined
   /** Starts nothing more, and tells what is under way to stop. Does not wait. */
   close: () => void
-  /** Resolves when no attempt and no run is under way. */
+  /** Resolves when no attempt is under way, and the end of every run is recorded. */
   idle: () => Promise<void>
 }
 
@@ -80,6 +82,8 @@ export function createRunner (context: Context): Runner {
     const bar = barred()
     if (bar !== undefined) return notStarted(bar)
     const stop = new AbortController()
+    const callOff = (): void => { stop.abort() }
+    request.signal?.addEventListener('abort', callOff)
     waiting.add(stop)
     try {
       if (source !== gate && !request.force) {
@@ -95,13 +99,14 @@ export function createRunner (context: Context): Runner {
         return notStarted(bar)
       })
     } catch (error) {
-      const bar = barred()
+      const bar = barred() ?? (request.signal?.aborted === true ? 'closing' : undefined)
       if (bar !== undefined) return notStarted(bar) // the wait was called off, or would have been
       const refused = refusal(error, settings.schema)
       if (refused.outcome === 'refused') context.forget()
       return { ...notStarted(refused.outcome, refused.reason), refusal: refused }
     } finally {
       waiting.delete(stop)
+      request.signal?.removeEventListener('abort', callOff)
     }
   }
 
@@ -176,11 +181,17 @@ export function createRunner (context: Context): Runner {
   function hold (run: Conducted): void {
     current = run
     for (const other of waiting) other.abort()
-    const over = Promise.all([run.finished, run.settled]).then(() => {
-      current = undefined
-      underWay.delete(over)
-    })
-    underWay.add(over)
+    Promise.all([run.finished, run.settled]).then(() => { current = undefined })
+    track(run.finished)
+  }
+
+  async function track<T> (work: Promise<T>): Promise<T> {
+    underWay.add(work)
+    try {
+      return await work
+    } finally {
+      underWay.delete(work)
+    }
   }
 
   /** The first look of a sync that waits for its second slot: this one counts as served. */
@@ -204,13 +215,9 @@ export function createRunner (context: Context): Runner {
 
   return {
     get current () { return current },
-    async attempt (request) {
-      const answer = attempt(request)
-      const tracked = answer.finally(() => underWay.delete(tracked))
-      underWay.add(tracked)
-      return await answer
-    },
+    attempt: async request => await track(attempt(request)),
     close () {
+      if (closing) return
       closing = true
       for (const stop of waiting) stop.abort()
       current?.close(new FST_HOURLY_SYNC_CLOSING())

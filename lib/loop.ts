@@ -35,7 +35,7 @@ export function startLoop ({ settings, clock, attempt, looked, chance }: Parts):
     let delay = settings.startupDelay
     while (await sleep(delay)) {
       const order = clock.now() // who has waited longest is served first
-      const answer = await attempt({ trigger: 'schedule', force: false, fresh, order, hurry: false })
+      const answer = await attempt({ trigger: 'schedule', force: false, fresh, order, hurry: false, signal: stop.signal })
       if (answer.started || answer.look !== null) fresh = false
       const answered = clock.elapsed()
       looked(answer)

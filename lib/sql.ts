@@ -443,8 +443,8 @@ export function statements (schemaName: string): Statements {
   values ($1::text, $2::text, $3::bigint, $4::bigint, $5::bigint, ${at('$6::bigint')}, $4::bigint)
   on conflict (name, target) do nothing`,
 
-    /** `$1` name, `$2` target, `$3` milliseconds to keep, `$4` how many at most -> rows gone. Never the last success. */
-    prune: `delete from ${run}
+    /** `$1` name, `$2` target, `$3` milliseconds to keep, `$4` how many at most -> gone. Never the last success. */
+    prune: `with gone as (delete from ${run}
   where id in (
     select id from ${run}
     where name = $1::text and target = $2::text
@@ -457,7 +457,8 @@ export function statements (schemaName: string): Statements {
       )
     order by started_at
     limit $4::int
-  )`,
+  ) returning id)
+  select count(*)::int as gone from gone`,
 
     /** `$1` name, `$2` target. */
     pruned: `update ${sync} set pruned_at = clock_timestamp() where name = $1::text and target = $2::text`,

@@ -41,9 +41,16 @@ export interface Look {
   ahead: number | null
 }
 
+interface Claim {
+  seen: Look | null
+  /** Null when the slot is not due, and the lock was not tried for. */
+  locked: boolean | null
+  backend: number
+}
+
 export type Attempt =
   | { started: false, outcome: NotStarted, reason: string | null, look: Look | null, refusal: Refusal | null }
-  | { started: true, look: Look, run: Conducted }
+  | { started: true, look: Look | null, run: Conducted }
 
 export interface Runner {
   attempt: (request: Request) => Promise<Attempt>
@@ -124,21 +131,18 @@ export function createRunner (context: Context): Runner {
   }
 
   async function claim (lease: Lease, request: Request): Promise<Attempt> {
-    const row = await asked(lease, async () => {
+    const { seen, locked, backend } = await asked(lease, async () => {
       await context.prepare(lease, true)
-      const { rows: [row] } = await lease.client.query<ClaimRow>(ours(statements.claim, [...judging(request.fresh), key.toString(), request.force]))
-      if (row!.hold === 'first-run' && !request.force) await install(lease, Number(row!.slot))
-      return row!
+      return request.force ? await tryLock(lease) : await lookAndLock(lease, request.fresh)
     })
-    const seen = toLook(row)
-    if (row.locked !== true) {
+    if (locked !== true) {
       lease.giveBack()
-      return row.locked === null ? notStarted('not-due', seen.hold, seen) : notStarted('running', null, seen)
+      return locked === null ? notStarted('not-due', seen!.hold, seen) : notStarted('running', null, seen)
     }
     const session = createSession({
       lease,
       clock: context.clock,
-      backend: row.backend,
+      backend,
       proof: [statements.prove, [classid, objid]],
       unlock: [statements.unlock, [key.toString()]]
     })
@@ -152,6 +156,18 @@ export function createRunner (context: Context): Runner {
     if (closing) conducted.close(new FST_HOURLY_SYNC_CLOSING())
     hold(conducted)
     return { started: true, look: seen, run: conducted }
+  }
+
+  async function lookAndLock (lease: Lease, fresh: boolean): Promise<Claim> {
+    const { rows: [row] } = await lease.client.query<ClaimRow>(ours(statements.claim, [...judging(fresh), key.toString()]))
+    const seen = toLook(row!)
+    if (seen.hold === 'first-run') await install(lease, seen.slot)
+    return { seen, locked: row!.locked, backend: row!.backend }
+  }
+
+  async function tryLock (lease: Lease): Promise<Claim> {
+    const { rows: [row] } = await lease.client.query<{ locked: boolean, backend: number }>(ours(statements.tryLock, [key.toString()]))
+    return { seen: null, ...row! }
   }
 
   async function begin (session: Session, lease: Lease, id: string, { trigger, force, fresh }: Request): Promise<BeginRow> {

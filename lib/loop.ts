@@ -48,7 +48,7 @@ export function startLoop ({ settings, clock, attempt, looked, chance }: Parts):
       const ended = await answer.run.finished
       const recorded = clock.elapsed()
       // without an answer of the server, its clock is this much further than at the look
-      const now = ended.now ?? answer.look.now + (recorded - answered)
+      const now = ended.now ?? answer.look!.now + (recorded - answered)
       delay = afterRun(settings, ended, now, chance()) - (clock.elapsed() - recorded)
     }
   }

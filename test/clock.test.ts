@@ -157,7 +157,7 @@ t.test('within', async t => {
     process.on('unhandledRejection', listener)
     t.teardown(() => process.removeListener('unhandledRejection', listener))
     let reject = (_error: Error): void => {}
-    const answer = within(clock, new Promise((_resolve, no) => { reject = no }), { ms: 0, late })
+    const answer = within(clock, new Promise((_resolve, _reject) => { reject = _reject }), { ms: 0, late })
     const rejected = t.rejects(answer, { code: 'LATE' })
     await clock.pass(0)
     await rejected

@@ -1,0 +1,111 @@
+import fastifyPostgres from '@fastify/postgres'
+import Fastify, { type FastifyBaseLogger, type FastifyInstance } from 'fastify'
+import pg from 'pg'
+import type { Test } from 'tap'
+import hourlySync from '../../index.js'
+import type { HourlySync, HourlySyncOptions } from '../../lib/types.js'
+import { bendClock, type ClockShim } from './clock-shim.js'
+import type { Cluster } from './postgres.js'
+
+/** One line of the host's log, as pino writes it. */
+export interface Line { level: number, msg: string, err?: { type: string, message: string, code?: string }, [field: string]: any }
+
+export const levels = { debug: 20, info: 30, warn: 40, error: 50 }
+
+export interface Log {
+  lines: Line[]
+  /** The lines with this message. */
+  said: (msg: string) => Line[]
+  logger: { level: string, stream: { write: (line: string) => void } }
+}
+
+export function captureLog (): Log {
+  const lines: Line[] = []
+  return {
+    lines,
+    said: msg => lines.filter(line => line.msg === msg),
+    logger: { level: 'debug', stream: { write: line => { lines.push(JSON.parse(line)) } } }
+  }
+}
+
+/** A logger of its own, for rooms that are tested without an app. */
+export function loggerOf (log: Log): FastifyBaseLogger {
+  return Fastify({ logger: log.logger }).log
+}
+
+/** A server of the host, in this process. Several of them are as many processes to PostgreSQL. */
+export interface Host {
+  app: FastifyInstance
+  sync: HourlySync
+  log: Log
+  pool: pg.Pool
+}
+
+/** What a test shares between its hosts. */
+export interface Stage {
+  /** Name of the sync. */
+  name: string
+  schema: string
+  clock: ClockShim
+  /** Settings of a pool whose sessions have the bent clock. */
+  poolConfig: pg.PoolConfig
+  host: (options?: Partial<HourlySyncOptions>, pool?: pg.PoolConfig) => Promise<Host>
+  /** A pool alone, with the bent clock. */
+  pool: (config?: pg.PoolConfig) => pg.Pool
+  query: (text: string, values?: unknown[]) => Promise<pg.QueryResult>
+  /** The history, oldest first. */
+  history: () => Promise<any[]>
+  /** The row of the sync. */
+  state: () => Promise<any>
+  /** How many sessions hold the lock of the sync. */
+  holders: () => Promise<number>
+}
+
+let stages = 0
+
+/** A schema, a clock and a name for one test. */
+export async function setStage (t: Test, cluster: Cluster, database?: string): Promise<Stage> {
+  const number = ++stages
+  const name = t.name.slice(0, 100)
+  const schema = `sync_${number}`
+  const aside = new pg.Pool({ connectionString: cluster.url(database), application_name: 'test', max: 2 })
+  aside.on('error', () => {})
+  t.teardown(async () => await aside.end())
+  const query: Stage['query'] = async (text, values) => await aside.query(text, values)
+  const clock = await bendClock(query, `shim_${number}`)
+  const poolConfig: pg.PoolConfig = {
+    connectionString: cluster.url(database), options: `-c search_path=${clock.searchPath.replaceAll(' ', '')}`, application_name: `host_${number}`, max: 6
+  }
+  const pool: Stage['pool'] = config => {
+    const made = new pg.Pool({ ...poolConfig, ...config })
+    made.on('error', () => {})
+    t.teardown(async () => { if (!made.ended) await made.end() })
+    return made
+  }
+
+  return {
+    name,
+    schema,
+    clock,
+    poolConfig,
+    query,
+    pool,
+    async host (options, config) {
+      const log = captureLog()
+      const app = Fastify({ logger: log.logger })
+      t.teardown(async () => await app.close())
+      await app.register(fastifyPostgres, { ...poolConfig, ...config })
+      await app.register(hourlySync, { name, schema, enabled: false, startupDelay: 0, sync: async () => {}, ...options })
+      await app.ready()
+      return { app, log, sync: app.hourlySync.get(options?.name ?? name), pool: (app as any).pg.pool }
+    },
+    history: async () => (await query(`select * from ${schema}.run order by finished_at, started_at`)).rows,
+    state: async () => (await query(`select * from ${schema}.sync where name = $1`, [name])).rows[0],
+    holders: async () => {
+      const { rows } = await query(`select count(*)::int as count from pg_locks
+        where locktype = 'advisory' and granted and objsubid = 1
+          and (classid::bigint << 32 | objid::bigint) = (select lock_key from ${schema}.sync where name = $1)`, [name])
+      return rows[0].count
+    }
+  }
+}

@@ -3,9 +3,15 @@ import Fastify, { type FastifyBaseLogger, type FastifyInstance } from 'fastify'
 import pg from 'pg'
 import type { Test } from 'tap'
 import hourlySync from '../../index.js'
+import { systemClock, type Clock } from '../../lib/clock.js'
+import { createPoolGate } from '../../lib/connections.js'
+import { parseOptions } from '../../lib/options.js'
+import { createService, type Service } from '../../lib/service.js'
 import type { HourlySync, HourlySyncOptions } from '../../lib/types.js'
 import { bendClock, type ClockShim } from './clock-shim.js'
+import { handClock, type HandClock } from './hand-clock.js'
 import type { Cluster } from './postgres.js'
+import { until } from './until.js'
 
 /** One line of the host's log, as pino writes it. */
 export interface Line { level: number, msg: string, err?: { type: string, message: string, code?: string }, [field: string]: any }
@@ -41,6 +47,22 @@ export interface Host {
   pool: pg.Pool
 }
 
+/** One sync without an app, for what needs a clock of its own. */
+export interface Bare {
+  sync: Service
+  log: Log
+  pool: pg.Pool
+}
+
+/** One sync whose loop goes by hand. */
+export interface Looping extends Bare {
+  hands: HandClock
+  /** Resolves when the loop waits for its next look; how long that is, milliseconds. */
+  rests: () => Promise<number>
+  /** Lets the time until the next look pass, for the server and the process alike, and waits for what comes of it. */
+  look: () => Promise<void>
+}
+
 /** What a test shares between its hosts. */
 export interface Stage {
   /** Name of the sync. */
@@ -50,6 +72,9 @@ export interface Stage {
   /** Settings of a pool whose sessions have the bent clock. */
   poolConfig: pg.PoolConfig
   host: (options?: Partial<HourlySyncOptions>, pool?: pg.PoolConfig) => Promise<Host>
+  /** The same sync assembled by hand. */
+  bare: (options?: Partial<HourlySyncOptions>, clock?: Clock, pool?: pg.PoolConfig) => Bare
+  looping: (options?: Partial<HourlySyncOptions>) => Looping
   /** A pool alone, with the bent clock. */
   pool: (config?: pg.PoolConfig) => pg.Pool
   query: (text: string, values?: unknown[]) => Promise<pg.QueryResult>
@@ -83,6 +108,16 @@ export async function setStage (t: Test, cluster: Cluster, database?: string): P
     return made
   }
 
+  function bare (options?: Partial<HourlySyncOptions>, clock: Clock = systemClock, config?: pg.PoolConfig): Bare {
+    const log = captureLog()
+    const own = pool(config)
+    const logger = loggerOf(log)
+    const sync = createService(parseOptions({ name, schema, enabled: true, startupDelay: 0, sync: async () => {}, ...options }), logger, clock)
+    sync.open(createPoolGate(own, clock, logger))
+    t.teardown(async () => await sync.close())
+    return { sync, log, pool: own }
+  }
+
   return {
     name,
     schema,
@@ -98,6 +133,24 @@ export async function setStage (t: Test, cluster: Cluster, database?: string): P
       await app.register(hourlySync, { name, schema, enabled: false, startupDelay: 0, sync: async () => {}, ...options })
       await app.ready()
       return { app, log, sync: app.hourlySync.get(options?.name ?? name), pool: (app as any).pg.pool }
+    },
+    bare,
+    looping (options) {
+      const hands = handClock()
+      const made = bare(options, hands)
+      const rests = async (): Promise<number> => (await until(async () => (await made.sync.status()).nextLook)).getTime() - hands.now()
+      made.sync.start()
+      return {
+        ...made,
+        hands,
+        rests,
+        async look () {
+          const ms = await rests()
+          await clock.pass(ms)
+          await hands.advance(ms)
+          await rests()
+        }
+      }
     },
     history: async () => (await query(`select * from ${schema}.run order by finished_at, started_at`)).rows,
     state: async () => (await query(`select * from ${schema}.sync where name = $1`, [name])).rows[0],

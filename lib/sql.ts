@@ -240,6 +240,11 @@ function setting (name: string, value: string, condition = 'true'): string {
   return `case when ${condition} and current_setting('${name}', true) is not null then set_config('${name}', ${value}, false) end`
 }
 
+/** When a retry may begin, once `ended` is known. `greatest` passes over a null. */
+const notBefore = ({ delay, atLeast, slot, every }: Record<'delay' | 'atLeast' | 'slot' | 'every', string>): string => `greatest(
+          case when ${delay}::bigint is not null then least(ended.finished_at + ${delay}::bigint * interval '1 millisecond', ${at(`${slot}::bigint + ${every}::bigint`)}) end,
+          ended.finished_at + ${atLeast}::bigint * interval '1 millisecond')`
+
 export function statements (schemaName: string): Statements {
   const schema = identifier(schemaName)
   const sync = `${schema}.sync`
@@ -301,7 +306,8 @@ export function statements (schemaName: string): Statements {
       greatest(now, ${ms('watermark')}) as window_end,
       case
         when watermark is not null then least(${ms('watermark')}, now) - $15::bigint
-        else least(coalesce($16::bigint, now - $17::bigint), now)
+        when $16::bigint is not null then least($16::bigint, now) -- which passes over a null
+        when $17::bigint is not null then now - $17::bigint
       end as window_start
     from judged
   ),
@@ -392,9 +398,7 @@ export function statements (schemaName: string): Statements {
       failed_at = case when $19::boolean then ended.finished_at else s.failed_at end,
       not_before = case
         when not $19::boolean then s.not_before
-        else greatest( -- which, like least, passes over a null
-          case when $20::bigint is not null then least(ended.finished_at + $20::bigint * interval '1 millisecond', ${at('$8::bigint + $18::bigint')}) end,
-          ended.finished_at + $21::bigint * interval '1 millisecond')
+        else ${notBefore({ delay: '$20', atLeast: '$21', slot: '$8', every: '$18' })}
       end,
       paused_until = case when $7::text = 'succeeded' then null else s.paused_until end,
       last_failure = case when $15::jsonb is null then s.last_failure
@@ -412,9 +416,14 @@ export function statements (schemaName: string): Statements {
      * What a run without its lock can still say, through any session: that it was lost. It stands over a `vanished` of the same run, never over
      * anything else, and clears no mark but its own. `$1` name, `$2` target, `$3` run id, `$4` trigger, `$5` slot, `$6` attempt,
      * `$7` window start, `$8` window end, `$9` started at, `$10` worker, `$11` error, `$12` state, `$13` whether it uses up an attempt,
-     * `$14` milliseconds until a retry may begin -> the row that stands then.
+     * `$14`, `$15`, `$16`, `$17` as `$20`, `$21`, `$22`, `$18` of the finish -> the row that stands then.
+     *
+     * An end that is there already, for the answer to its finish was lost, was counted with it: nothing is noted a second time.
      */
     lost: `with ${clock},
+  before as materialized (
+    select state from ${run} where id = $3::uuid
+  ),
   ended as (
     insert into ${run} as r (id, name, target, trigger, state, slot, slice, slices, attempt, window_start, window_end, started_at, finished_at, worker, error)
     select $3::uuid, $1::text, $2::text, $4::text, $12::text, ${at('$5::bigint')}, 1, 1, $6::int, ${at('$7::bigint')}, ${at('$8::bigint')}, ${at('$9::bigint')},
@@ -430,12 +439,18 @@ export function statements (schemaName: string): Statements {
     update ${sync} s set
       started = case when s.started->>'id' = $3::text then null else s.started end,
       deaths = case when ended.stood then greatest(0, s.deaths - 1) else s.deaths end,
-      attempts = s.attempts + ($13::boolean)::int,
-      failed_at = case when $13::boolean then ended.finished_at else s.failed_at end,
-      not_before = case when $13::boolean then ended.finished_at + $14::bigint * interval '1 millisecond' else s.not_before end,
-      last_failure = $11::jsonb || jsonb_build_object('at', ${ms('ended.finished_at')}, 'state', ended.state, 'reported', (s.last_failure->>'reported')::bigint)
-    from ended
-    where s.name = $1::text and s.target = $2::text and ended.state = $12::text
+      attempts = s.attempts + counted::int,
+      failed_at = case when counted then ended.finished_at else s.failed_at end,
+      not_before = case
+        when not counted then s.not_before
+        else ${notBefore({ delay: '$14', atLeast: '$15', slot: '$5', every: '$17' })}
+      end,
+      last_failure = $11::jsonb || jsonb_build_object('at', ${ms('ended.finished_at')}, 'state', ended.state,
+        'reported', coalesce($16::bigint, (s.last_failure->>'reported')::bigint))
+    from ended, (
+      select $13::boolean and attempt_slot = ${at('$5::bigint')} as counted from ${sync} where name = $1::text and target = $2::text
+    ) as same
+    where s.name = $1::text and s.target = $2::text and (not ended.stood or (select state from before) = 'vanished')
   )
   select ${runColumns('ended')} from ended`,
 

@@ -23,7 +23,7 @@ await app.register(hourlySync, {
     return { stats: { saved } }
   }
 })
-app.post('/orders/refresh', async (request, reply) => {
+app.post('/orders/refresh', async (_request, reply) => {
   const { started } = await app.triggerSync()
   return reply.code(started ? 202 : 409).send({ started })
 })

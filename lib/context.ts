@@ -21,4 +21,6 @@ export interface Context {
   prepare: (lease: Lease, isForLock: boolean) => Promise<void>
   /** The tables turned out to be other than they were seen. */
   forget: () => void
+  /** Parameters `$1` to `$8` of the statements that judge whether a slot is due. */
+  judging: (fresh: boolean) => unknown[]
 }

@@ -1,10 +1,11 @@
 import type { Runner } from './attempt.js'
+import type { Plan } from './begin.js'
 import type { Context } from './context.js'
 import { FST_HOURLY_SYNC_INVALID_OPTION } from './errors.js'
 import { asError, redact } from './failure.js'
 import { lockHalves } from './lock-key.js'
 import { instant, type Mark, parsed, toHolder, toRecord } from './record.js'
-import { isWedged, nextSlot, skipAfter } from './schedule.js'
+import { isWedged, nextSlot } from './schedule.js'
 import type { HolderRow, RunRow, StateRow } from './sql.js'
 import type { ErrorRecord, Hold, Holder, RunRecord, Status } from './types.js'
 
@@ -12,12 +13,14 @@ import type { ErrorRecord, Hold, Holder, RunRecord, Status } from './types.js'
 export interface History {
   holder: () => Promise<Holder | null>
   isSyncing: () => Promise<boolean>
+  /** The backfill that is not done, if there is one. */
+  backfill: () => Promise<Plan | null>
   /** What the database knows of a {@link Status}. */
   known: () => Promise<Known>
   runs: (options?: { limit?: number, before?: string }) => Promise<RunRecord[]>
 }
 
-export type Known = Pick<Status, 'syncing' | 'holder' | 'wedged' | 'lastSuccess' | 'lastRun' | 'lastError' | 'watermark' | 'slot' | 'nextSlot' | 'lastSlot' | 'lastSlotAhead' | 'behindSlots' | 'due' | 'hold'>
+export type Known = Pick<Status, 'syncing' | 'holder' | 'wedged' | 'lastSuccess' | 'lastRun' | 'lastError' | 'watermark' | 'backfill' | 'slot' | 'nextSlot' | 'lastSlot' | 'lastSlotAhead' | 'behindSlots' | 'due' | 'hold'>
 
 /** How long an answer to "who holds the lock" serves. Milliseconds. */
 const FRESH = 500
@@ -41,11 +44,7 @@ export function createHistory (context: Context, runner: Runner): History {
   }
 
   async function state (): Promise<StateRow> {
-    const [row] = await gate.ask<StateRow>(statements.state, [
-      ...identity, settings.every, settings.offset,
-      settings.catchUp === 'skip' ? skipAfter(settings.every, settings.jitter) : null,
-      settings.retry.limit, false, settings.firstRun === 'wait'
-    ])
+    const [row] = await gate.ask<StateRow>(statements.state, context.judging(false))
     return row!
   }
 
@@ -60,6 +59,8 @@ export function createHistory (context: Context, runner: Runner): History {
       if (own !== undefined && !own.over) return true
       return await shown() !== undefined
     },
+
+    backfill: async () => parsed<Plan>((await state()).backfill),
 
     async known () {
       const [holding, row, [lastRun], [lastSuccess]] = await Promise.all([
@@ -79,6 +80,7 @@ export function createHistory (context: Context, runner: Runner): History {
         lastRun: lastRun === undefined ? null : toRecord(lastRun),
         lastError: toLastError(row.last_failure),
         watermark: instant(row.watermark),
+        backfill: toBackfill(parsed<Plan>(row.backfill)),
         slot: instant(row.slot),
         nextSlot: new Date(nextSlot(now, settings.every, settings.offset)),
         lastSlot: instant(row.last_slot),
@@ -108,6 +110,7 @@ export const unknown = (error: unknown): Known & { unavailable: string } => ({
   lastRun: null,
   lastError: null,
   watermark: null,
+  backfill: null,
   slot: null,
   nextSlot: null,
   lastSlot: null,
@@ -116,6 +119,10 @@ export const unknown = (error: unknown): Known & { unavailable: string } => ({
   due: null,
   hold: null
 })
+
+function toBackfill (plan: Plan | null): Status['backfill'] {
+  return plan && { since: new Date(plan.since), until: new Date(plan.until), position: new Date(plan.position) }
+}
 
 function toLastError (json: string | null): Status['lastError'] {
   if (json === null) return null

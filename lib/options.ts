@@ -22,6 +22,7 @@ export interface Settings {
   readonly overlap: number
   /** An instant in epoch milliseconds, or milliseconds before now. */
   readonly initialSince: Readonly<{ at: number } | { back: number }> | null
+  readonly maxWindow: number | null
   readonly timeout: number
   readonly abandonAfter: number
   readonly retry: Readonly<{ limit: number, delay: number, maxDelay: number }>
@@ -43,7 +44,7 @@ const fastifys = ['prefix', 'logLevel', 'logSerializers', 'encapsulate']
 
 const known: Array<keyof HourlySyncOptions> = [
   'name', 'sync', 'enabled', 'requires', 'start', 'startupDelay', 'every', 'offset', 'jitter', 'catchUp', 'firstRun', 'overlap',
-  'initialSince', 'timeout', 'abandonAfter', 'retry', 'standby', 'heartbeat', 'closeTimeout', 'pg', 'pool', 'lock', 'lockName',
+  'initialSince', 'maxWindow', 'timeout', 'abandonAfter', 'retry', 'standby', 'heartbeat', 'closeTimeout', 'pg', 'pool', 'lock', 'lockName',
   'schema', 'migrate', 'history', 'isTransient', 'onError'
 ]
 
@@ -82,6 +83,7 @@ export function parseOptions (options: HourlySyncOptions, environment: NodeJS.Pr
     firstRun: oneOf('firstRun', options.firstRun, ['run', 'wait']),
     overlap: time('overlap', options.overlap, '10m'),
     initialSince: initialSince(options.initialSince),
+    maxWindow: options.maxWindow === undefined ? null : time('maxWindow', options.maxWindow, 0, 1_000),
     timeout: time('timeout', options.timeout, '50m', 1),
     abandonAfter: time('abandonAfter', options.abandonAfter, '5m'),
     retry: retry(options.retry),

@@ -1,13 +1,14 @@
+import type { Started } from './begin.js'
 import type { Context } from './context.js'
 import { wait } from './clock.js'
 import { type Ended, type Failure, recordEnd, type Verdict } from './ending.js'
 import { FST_HOURLY_SYNC_TIMEOUT } from './errors.js'
+import { checkpoint } from './checkpoint.js'
 import { asError } from './failure.js'
 import { createFacade } from './facade.js'
 import { type Begun, parsed } from './record.js'
 import { checkedResult } from './result.js'
 import type { Session } from './session.js'
-import type { BeginRow } from './sql.js'
 import type { Json, Progress, RunState, SyncResult, SyncRun } from './types.js'
 
 /** A run under way. */
@@ -29,8 +30,7 @@ export interface Conducted {
 interface Parts {
   context: Context
   session: Session
-  begun: Begun
-  row: BeginRow
+  started: Started
 }
 
 /** The host's function has come to something, or nobody waits for it any more. */
@@ -48,12 +48,14 @@ const FINISH_LIMIT = 10_000
  *
  * A run whose signal aborted ends in the state of the abort, whatever the function then returns.
  */
-export function conduct ({ context, session, begun, row }: Parts): Conducted {
+export function conduct ({ context, session, started }: Parts): Conducted {
   const { settings, clock } = context
-  const log = context.log.child({ run: begun.id, slot: new Date(begun.slot).toISOString(), trigger: begun.trigger })
+  const { begun } = started
+  const log = context.log.child({ run: begun.id, slot: begun.slot === null ? null : new Date(begun.slot).toISOString(), trigger: begun.trigger })
   const abort = new AbortController()
   const over = new AbortController() // ends the watches
   const start = clock.elapsed()
+  const lent = session.lend()
   let aborted: Failure | undefined
   let progress: Progress | null = null
   let isOver = false
@@ -92,8 +94,8 @@ export function conduct ({ context, session, begun, row }: Parts): Conducted {
   /** The host's function, and then what it left on the session, each only as long as the run is not cut. */
   async function played (): Promise<Settled> {
     const settled = await answer
-    session.seal()
-    const left = await session.settle()
+    lent.seal()
+    const left = await lent.settle()
     return 'error' in settled || left === undefined ? settled : { error: left }
   }
 
@@ -105,7 +107,7 @@ export function conduct ({ context, session, begun, row }: Parts): Conducted {
   }
 
   async function carryOut (): Promise<Ended> {
-    log.info({ attempt: begun.attempt, missedSlots: run.missedSlots }, 'sync started')
+    log.info({ attempt: begun.attempt, missedSlots: run.missedSlots, ...(begun.slices > 1 && { slice: run.slice }) }, 'sync started')
     later(settings.timeout, () => {
       const error = new FST_HOURLY_SYNC_TIMEOUT(settings.timeout)
       stop('timed-out', error)
@@ -121,11 +123,10 @@ export function conduct ({ context, session, begun, row }: Parts): Conducted {
     heartbeat()
     const settled = await Promise.race([played(), isCut])
     over.abort()
-    session.seal()
+    lent.seal()
     if (session.busy()) session.destroy() // the run was cut, and its statement may never come to an end
     const verdict: Verdict = aborted ?? ('error' in settled ? { state: 'failed', error: settled.error } : { state: 'succeeded', result: settled.result })
-    const ended = await recordEnd({ context, session, begun, row, run, log, verdict, limit: finishLimit, lasted: Math.round(clock.elapsed() - start) })
-    await session.release()
+    const ended = await recordEnd({ context, session, started, run, log, verdict, limit: finishLimit, lasted: Math.round(clock.elapsed() - start) })
     for (const cancel of closing) cancel()
     isOver = true
     return ended
@@ -137,17 +138,19 @@ export function conduct ({ context, session, begun, row }: Parts): Conducted {
       name: settings.name,
       target: '',
       trigger: begun.trigger,
-      slot: new Date(begun.slot),
+      slot: begun.slot === null ? null : new Date(begun.slot),
+      slice: { index: begun.slice, of: begun.slices },
       attempt: begun.attempt,
       since: begun.since === null ? null : new Date(begun.since),
       until: new Date(begun.until),
-      missedSlots: Number(row.missed),
-      cursor: parsed<Json>(row.cursor),
+      missedSlots: started.missed,
+      cursor: parsed<Json>(started.cursor),
       signal: abort.signal,
       log,
-      query: session.host.query,
-      transaction: session.host.transaction,
-      client: createFacade(session.host.query),
+      query: lent.query,
+      transaction: lent.transaction,
+      client: createFacade(lent.query),
+      checkpoint: reached => checkpoint({ context, session, lent, started }, reached),
       progress: (done, total) => { progress = { done, total: total ?? null } },
       sleep: async ms => {
         if (!await wait(clock, ms, abort.signal)) throw abort.signal.reason

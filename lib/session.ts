@@ -22,19 +22,14 @@
  * **A queue.** A session does one thing at a time. Statements of the host, of its transactions and our own wait for each other here;
  * the driver is never handed two at once.
  */
-import { AsyncLocalStorage } from 'node:async_hooks'
 import type { QueryConfig, QueryResult } from 'pg'
 import { type Clock, within } from './clock.js'
 import type { Lease } from './connections.js'
-import {
-  FST_HOURLY_SYNC_INVALID_QUERY, FST_HOURLY_SYNC_LOCK_LOST, FST_HOURLY_SYNC_NESTED, FST_HOURLY_SYNC_OPEN_TRANSACTION, FST_HOURLY_SYNC_POOLED,
-  FST_HOURLY_SYNC_ROLLED_BACK, FST_HOURLY_SYNC_RUN_ENDED, FST_HOURLY_SYNC_TRANSACTION_ENDED, FST_HOURLY_SYNC_UNAVAILABLE
-} from './errors.js'
+import { FST_HOURLY_SYNC_LOCK_LOST, FST_HOURLY_SYNC_POOLED, FST_HOURLY_SYNC_RUN_ENDED, FST_HOURLY_SYNC_UNAVAILABLE } from './errors.js'
 import { asError, endsSession } from './failure.js'
+import { lend, type Lent } from './lend.js'
 import { createQueue } from './queue.js'
 import { ours } from './sql.js'
-import type { Query, Transaction } from './types.js'
-import { createWatch } from './watched.js'
 
 export interface Session {
   readonly backend: number
@@ -42,19 +37,8 @@ export interface Session {
   readonly lost: Error | undefined
   /** A statement of ours: waits its turn, and checks that it reached the backend that holds the lock. */
   own: <R extends object>(text: string, values: unknown[]) => Promise<R[]>
-  /** What the host is given. */
-  readonly host: {
-    query: Query
-    transaction: <T>(fn: (tx: Transaction) => Promise<T> | T) => Promise<T>
-  }
-  /** From now on every call of the host rejects. Those already waiting still have their turn. */
-  seal: () => void
-  /**
-   * Waits for what the host had begun. Then the session is idle: an open transaction is rolled back.
-   *
-   * @returns what was wrong: a failure that nobody looked at, or a transaction left open
-   */
-  settle: () => Promise<Error | undefined>
+  /** What one run is given of the session. A run that has ended can use it no more, though the session may go on to the next. */
+  lend: () => Lent
   /** Whether something of the host is under way on the session. */
   busy: () => boolean
   /** Proves by a look that the lock is still ours. Loses it when it is not, or when nobody answers. */
@@ -84,11 +68,8 @@ const UNLOCK_LIMIT = 1_000
 export function createSession ({ lease, clock, backend, proof, unlock }: SessionOptions): Session {
   const { client } = lease
   const queue = createQueue()
-  const watch = createWatch()
-  const inside = new AsyncLocalStorage<{ open: boolean }>()
   let lost: Error | undefined
   let tell = (_why: Error): void => {}
-  let sealed = false
   let destroyed = false
 
   const lose = (why: Error): void => {
@@ -125,40 +106,6 @@ export function createSession ({ lease, clock, backend, proof, unlock }: Session
     return rows
   })
 
-  /** A call of the host: refused at once where it could only wait for itself or for a run that is over. */
-  const admitted = <T>(method: string, work: () => Promise<T>): Promise<T> => watch.over(method, async () => {
-    if (inside.getStore()?.open === true) throw new FST_HOURLY_SYNC_NESTED(method)
-    if (lost !== undefined) throw lost
-    if (sealed) throw new FST_HOURLY_SYNC_RUN_ENDED(method)
-    return await queue.turn(work)
-  })
-
-  async function transact<T> (fn: (tx: Transaction) => Promise<T> | T): Promise<T> {
-    if (client.getTransactionStatus() !== 'I') throw new FST_HOURLY_SYNC_OPEN_TRANSACTION('before run.transaction')
-    await send('begin')
-    const state = { open: true }
-    const statements = createQueue()
-    const tx: Transaction = {
-      query: (statement, values) => watch.over('transaction', async () => {
-        if (!state.open) throw lost ?? new FST_HOURLY_SYNC_TRANSACTION_ENDED('query')
-        return await statements.turn(async () => await send(checked(statement), values))
-      })
-    }
-    try {
-      const result = await inside.run(state, async () => await fn(tx))
-      state.open = false
-      await statements.idle()
-      const { command } = await send('commit')
-      if (command !== 'COMMIT') throw new FST_HOURLY_SYNC_ROLLED_BACK()
-      return result
-    } catch (error) {
-      state.open = false
-      await statements.idle()
-      await rollback()
-      throw error
-    }
-  }
-
   /** Leaves the session idle, or lost. */
   async function rollback (): Promise<void> {
     if (lost !== undefined || destroyed || client.getTransactionStatus() === 'I') return
@@ -181,17 +128,7 @@ export function createSession ({ lease, clock, backend, proof, unlock }: Session
       tell = fn
       if (lost !== undefined) fn(lost)
     },
-    host: {
-      query: (statement, values) => admitted('query', async () => await send(checked(statement), values)),
-      transaction: fn => admitted('transaction', async () => await transact(fn))
-    },
-    seal: () => { sealed = true },
-    async settle () {
-      await queue.idle()
-      const left = lost === undefined && client.getTransactionStatus() !== 'I'
-      if (left) await queue.turn(rollback)
-      return left ? new FST_HOURLY_SYNC_OPEN_TRANSACTION('when the sync had ended') : await watch.unseen()
-    },
+    lend: () => lend({ client, queue, send, rollback, lost: () => lost }),
     busy: () => queue.busy() || client.getTransactionStatus() !== 'I',
     async prove () {
       const late = (): Error => new FST_HOURLY_SYNC_UNAVAILABLE('the proof of the lock', ANSWER_LIMIT)
@@ -225,15 +162,4 @@ async function patiently<T> (clock: Clock, answer: Promise<T>, late: () => Error
     await new Promise(resolve => setImmediate(resolve))
   }
   return await Promise.race([answer, Promise.reject(late())])
-}
-
-/** @throws FST_HOURLY_SYNC_INVALID_QUERY for a cursor or a stream, which would hold the session, and for anything that is no query */
-export function checked (statement: unknown): string | QueryConfig {
-  if (typeof statement === 'string') return statement
-  const config = statement as QueryConfig & { submit?: unknown, callback?: unknown } | null | undefined
-  if (typeof config?.text !== 'string' || typeof config.submit === 'function') {
-    throw new FST_HOURLY_SYNC_INVALID_QUERY(typeof config?.submit === 'function' ? 'a cursor or stream' : statement === null ? 'null' : typeof statement)
-  }
-  // with a callback the driver gives no promise, and the queue would not wait
-  return config.callback === undefined ? config : { ...config, callback: undefined } as QueryConfig
 }

@@ -190,7 +190,7 @@ export function createSession ({ lease, clock, backend, proof, unlock }: Session
       await queue.idle()
       const left = lost === undefined && client.getTransactionStatus() !== 'I'
       if (left) await queue.turn(rollback)
-      return left ? new FST_HOURLY_SYNC_OPEN_TRANSACTION('when the sync had ended') : watch.unseen()
+      return left ? new FST_HOURLY_SYNC_OPEN_TRANSACTION('when the sync had ended') : await watch.unseen()
     },
     busy: () => queue.busy() || client.getTransactionStatus() !== 'I',
     async prove () {

@@ -13,8 +13,8 @@ class Watched<T> extends Promise<T> {
   }
 
   /** Never an unhandled rejection, and does not count as looking. */
-  quiet (onrejected: (reason: unknown) => void): void {
-    super.then(undefined, onrejected)
+  quiet (onfulfilled: () => void, onrejected: (reason: unknown) => void): void {
+    super.then(onfulfilled, onrejected)
   }
 
   // what `then` gives back is an ordinary promise
@@ -27,20 +27,30 @@ class Watched<T> extends Promise<T> {
 export interface Watch {
   /** Calls `work` and watches its promise. A rejection that nobody handles does not end the process. */
   over: <T>(method: string, work: () => Promise<T>) => Promise<T>
-  /** The first failure that nobody has looked at so far. */
-  unseen: () => Error | undefined
+  /** Waits for all that is under way -> the first failure that nobody has looked at so far. */
+  unseen: () => Promise<Error | undefined>
 }
 
 export function createWatch (): Watch {
   const failures: Array<{ method: string, cause: unknown, promise: Watched<unknown> }> = []
+  const underWay = new Set<Promise<void>>()
 
   return {
     over<T> (method: string, work: () => Promise<T>): Promise<T> {
       const promise = new Watched<T>((resolve, reject) => { work().then(resolve, reject) })
-      promise.quiet(cause => { if (!promise.seen) failures.push({ method, cause, promise }) })
+      const over = new Promise<void>(resolve => {
+        promise.quiet(resolve, cause => {
+          if (!promise.seen) failures.push({ method, cause, promise })
+          resolve()
+        })
+      })
+      underWay.add(over)
+      over.then(() => underWay.delete(over))
       return promise
     },
-    unseen () {
+    async unseen () {
+      // what the session has done is known to the promise of its caller only some turns later
+      await Promise.all(underWay)
       const failure = failures.find(({ promise }) => !promise.seen)
       return failure && new FST_HOURLY_SYNC_UNOBSERVED(failure.method, { cause: failure.cause })
     }

@@ -41,9 +41,22 @@ export function redact (text: string): string {
   return cut.replaceAll('\0', '').toWellFormed() // jsonb takes neither
 }
 
+const UNREADABLE = 'something that cannot be read'
+
+/** A host can throw anything, also what throws in turn when it is looked at (a proxy, a getter). */
+function reading<T> (read: () => T, otherwise: () => T): T {
+  try {
+    return read()
+  } catch {
+    return otherwise()
+  }
+}
+
 /** Whatever was thrown, as an error. */
 export function asError (thrown: unknown): Error {
-  return thrown instanceof Error ? thrown : new FST_HOURLY_SYNC_NOT_AN_ERROR(inspect(thrown, { depth: 1 }))
+  return reading(
+    () => thrown instanceof Error ? thrown : new FST_HOURLY_SYNC_NOT_AN_ERROR(inspect(thrown, { depth: 1 })),
+    () => new FST_HOURLY_SYNC_NOT_AN_ERROR(UNREADABLE))
 }
 
 interface Loose { code?: unknown, status?: unknown, statusCode?: unknown, response?: { status?: unknown, statusCode?: unknown }, cause?: unknown }
@@ -57,6 +70,10 @@ function statusOf (error: Loose): number | undefined {
  * 408, 429, 502, 503 or 504, on the error itself or on one of its causes (`fetch` hides the network's error in `cause`).
  */
 export function isTransient (error: unknown): boolean {
+  return reading(() => isPassing(error), () => false)
+}
+
+function isPassing (error: unknown): boolean {
   let at: unknown = error
   for (let depth = 0; depth < 5 && typeof at === 'object' && at !== null; depth++) {
     const loose = at as Loose
@@ -76,6 +93,10 @@ export function endsSession (error: unknown): boolean {
 
 /** What is kept of an error in the history: redacted, cut, without its stack. */
 export function errorRecord (error: Error, transient = false): ErrorRecord {
+  return reading(() => recordOf(error, transient), () => ({ name: 'Error', message: UNREADABLE }))
+}
+
+function recordOf (error: Error, transient: boolean): ErrorRecord {
   const { code } = error as Loose
   const statusCode = statusOf(error as Loose)
   return {
@@ -89,6 +110,10 @@ export function errorRecord (error: Error, transient = false): ErrorRecord {
 
 /** An error as it may be logged: with the same redaction as what is stored. */
 export function logged (error: Error): Error {
+  return reading(() => redactedCopy(error), () => new Error(UNREADABLE))
+}
+
+function redactedCopy (error: Error): Error {
   const { code, cause } = error as Loose
   const copy = Object.assign(new Error(redact(String(error.message))), {
     ...(typeof code === 'string' && { code }),

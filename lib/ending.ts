@@ -142,7 +142,10 @@ function isReported (state: RunState, transient: boolean, begun: Begun, row: Beg
 async function prune ({ context: { settings, statements }, session, row, log }: Parts, now: number): Promise<void> {
   if (row.pruned_at !== null && now - Number(row.pruned_at) < DAY && Number(row.pruned_at) <= now) return
   try {
-    await session.own(statements.prune, [settings.name, '', settings.keepFor, PRUNED_AT_ONCE])
+    for (let gone = PRUNED_AT_ONCE; gone === PRUNED_AT_ONCE;) {
+      const [row] = await session.own<{ gone: number }>(statements.prune, [settings.name, '', settings.keepFor, PRUNED_AT_ONCE])
+      gone = row!.gone
+    }
     await session.own(statements.pruned, [settings.name, ''])
   } catch (error) {
     log.warn({ err: logged(asError(error)) }, 'the history could not be pruned')

@@ -26,37 +26,39 @@ const LONGEST = 2_000
 
 type Pattern = [RegExp, string]
 
+const named = '(?:api[_-]?key|access[_-]?key|access[_-]?token|refresh[_-]?token|auth[_-]?token|token|secret|client[_-]?secret|password|passwd|pwd|signature|sig)'
+/** What stands between a name and its value; quotes may be escaped, where JSON lies in JSON. */
+const between = String.raw`(?:\\*["']?\s*[=:]|\\*["']\s*,)\s*(?:\[\s*)?`
+
 const secrets: Pattern[] = [
-  [/\b([a-z][a-z\d+.-]*:\/\/)[^\s/@:]*:[^\s@]*@/gi, '$1***@'],
-  [/\b(authorization["']?\s*[:=]\s*["']?)(?:(?:bearer|basic|digest|token)\s+)?[^\s"',;]+/gi, '$1***'],
+  // a password may hold a raw / or @
+  [/\b([a-z][a-z\d+.-]{0,30}:\/\/)[^\s/@:]*:[^\s@]*(?:@[^\s/?#@]*)*@/gi, '$1***@'],
+  [new RegExp(String.raw`(authorization${between}\\*["']?)(?:[\w-]+\s+)?[^\s"',;\\]+`, 'gi'), '$1***'],
   [/\b(bearer\s+)[\w.~+/-]+=*/gi, '$1***'],
-  [/((?:api[_-]?key|access[_-]?key|access[_-]?token|refresh[_-]?token|auth[_-]?token|token|secret|client[_-]?secret|password|passwd|pwd|signature|sig)["']?\s*[=:]\s*["']?)[^\s"'&,;]+/gi, '$1***']
+  [new RegExp(String.raw`(${named}${between}(["']))(?:\\[^]|(?!\2)[^\\])*`, 'gi'), '$1***'],
+  [new RegExp(String.raw`(${named}${between}\\+(["']))(?:(?!\\*\2)[^])*`, 'gi'), '$1***'],
+  [new RegExp(String.raw`(${named}${between})(?![\\"'[])[^\s"'&,;\\]+`, 'gi'), '$1***']
 ]
 
 /** Takes secrets out of a text and cuts it, so that it can be stored and shown. */
 export function redact (text: string): string {
   // cut first as well: the time a pattern takes must not depend on what a server sends
-  const clean = secrets.reduce((rest, [pattern, instead]) => rest.replace(pattern, instead), text.slice(0, 4 * LONGEST))
+  const clean = secrets.reduce((rest, [pattern, instead]) => rest.replace(pattern, instead), text.slice(0, 4 * LONGEST).replaceAll('\0', ''))
   const cut = clean.length > LONGEST ? `${clean.slice(0, LONGEST - 1)}…` : clean
-  return cut.replaceAll('\0', '').toWellFormed() // jsonb takes neither
+  return cut.toWellFormed() // jsonb takes neither NUL nor half of a surrogate pair
 }
 
 const UNREADABLE = 'something that cannot be read'
 
-/** A host can throw anything, also what throws in turn when it is looked at (a proxy, a getter). */
-function reading<T> (read: () => T, otherwise: () => T): T {
-  try {
-    return read()
-  } catch {
-    return otherwise()
-  }
-}
-
-/** Whatever was thrown, as an error. */
+/** Whatever was thrown, as an error that the functions below can read. */
 export function asError (thrown: unknown): Error {
-  return reading(
-    () => thrown instanceof Error ? thrown : new FST_HOURLY_SYNC_NOT_AN_ERROR(inspect(thrown, { depth: 1 })),
-    () => new FST_HOURLY_SYNC_NOT_AN_ERROR(UNREADABLE))
+  try {
+    if (!(thrown instanceof Error)) return new FST_HOURLY_SYNC_NOT_AN_ERROR(inspect(thrown, { depth: 1 }))
+    for (const read of [isTransient, errorRecord, logged]) read(thrown)
+    return thrown
+  } catch { // of a getter, a proxy, an object that cannot be a text
+    return new FST_HOURLY_SYNC_NOT_AN_ERROR(UNREADABLE)
+  }
 }
 
 interface Loose { code?: unknown, status?: unknown, statusCode?: unknown, response?: { status?: unknown, statusCode?: unknown }, cause?: unknown }
@@ -70,10 +72,6 @@ function statusOf (error: Loose): number | undefined {
  * 408, 429, 502, 503 or 504, on the error itself or on one of its causes (`fetch` hides the network's error in `cause`).
  */
 export function isTransient (error: unknown): boolean {
-  return reading(() => isPassing(error), () => false)
-}
-
-function isPassing (error: unknown): boolean {
   let at: unknown = error
   for (let depth = 0; depth < 5 && typeof at === 'object' && at !== null; depth++) {
     const loose = at as Loose
@@ -93,10 +91,6 @@ export function endsSession (error: unknown): boolean {
 
 /** What is kept of an error in the history: redacted, cut, without its stack. */
 export function errorRecord (error: Error, transient = false): ErrorRecord {
-  return reading(() => recordOf(error, transient), () => ({ name: 'Error', message: UNREADABLE }))
-}
-
-function recordOf (error: Error, transient: boolean): ErrorRecord {
   const { code } = error as Loose
   const statusCode = statusOf(error as Loose)
   return {
@@ -110,18 +104,22 @@ function recordOf (error: Error, transient: boolean): ErrorRecord {
 
 /** An error as it may be logged: with the same redaction as what is stored. */
 export function logged (error: Error): Error {
-  return reading(() => redactedCopy(error), () => new Error(UNREADABLE))
-}
-
-function redactedCopy (error: Error): Error {
   const { code, cause } = error as Loose
   const copy = Object.assign(new Error(redact(String(error.message))), {
     ...(typeof code === 'string' && { code }),
-    ...(cause !== undefined && { cause: redact(cause instanceof Error ? cause.message : inspect(cause, { depth: 0 })) })
+    ...(cause !== undefined && { cause: redact(ofCause(cause)) })
   })
   copy.name = error.name
   copy.stack = redact(String(error.stack))
   // a log's serializer takes the type from here
   Object.defineProperty(copy, 'constructor', { value: error.constructor, enumerable: false })
   return copy
+}
+
+function ofCause (cause: unknown): string {
+  try {
+    return cause instanceof Error ? String(cause.message) : inspect(cause, { depth: 0 })
+  } catch {
+    return UNREADABLE
+  }
 }

@@ -91,6 +91,19 @@ export interface RunRow {
   error: string | null
 }
 
+/** -> backend. */
+export const backendPid = 'select pg_backend_pid() as backend'
+
+/** `$1` seconds. Keeps a backend busy. */
+export const busyFor = 'select pg_backend_pid() as backend from pg_sleep($1::double precision)'
+
+/** `$1` schema name, quoted -> missing, a row for each right on our tables that the role lacks. */
+export const missingRights = `select rights.name || ' on ' || tables.name as missing
+  from (values ('sync'), ('run')) as tables (name)
+  cross join (values ('select'), ('insert'), ('update'), ('delete')) as rights (name)
+  where (tables.name, rights.name) <> ('sync', 'delete')
+    and not has_table_privilege($1::text || '.' || tables.name, rights.name)`
+
 /**
  * Why the current slot is not to be run, or null when it is due. Needs `moment` and the state row `s`, and the first eight
  * parameters: `$1` name, `$2` target, `$3` every, `$4` offset, `$5` how late a slot may be attempted with `catchUp: 'skip'`
@@ -184,6 +197,7 @@ export interface HolderRow {
 /** The texts, for one schema. */
 export interface Statements {
   claim: string
+  tryLock: string
   look: string
   begin: string
   prove: string
@@ -212,18 +226,19 @@ const missed = `case
  *
  * The check of the client's connection needs an operating system that can be asked; elsewhere setting it is an error.
  */
-const sessionSettings = `(
-      select count(set_config(pg_settings.name, wanted.value, false))
-      from (values
-        ('application_name', $21::text),
-        ('idle_session_timeout', $22::text),
-        ('tcp_keepalives_idle', '20'),
-        ('tcp_keepalives_interval', '10'),
-        ('tcp_keepalives_count', '3'),
-        ('client_connection_check_interval', case when version() ~ 'linux' then '1s' end)
-      ) as wanted (name, value)
-      join pg_settings on pg_settings.name = wanted.name and wanted.value is not null
-    )::int`
+const sessionSettings = `concat(
+      set_config('application_name', $21::text, false),
+      ${setting('idle_session_timeout', '$22::text')},
+      ${setting('tcp_keepalives_idle', "'20'")},
+      ${setting('tcp_keepalives_interval', "'10'")},
+      ${setting('tcp_keepalives_count', "'3'")},
+      ${setting('client_connection_check_interval', "'1s'", "version() ~ 'linux'")}
+    )`
+
+/** Cheaper than a join with pg_settings, which makes a row of every setting there is. */
+function setting (name: string, value: string, condition = 'true'): string {
+  return `case when ${condition} and current_setting('${name}', true) is not null then set_config('${name}', ${value}, false) end`
+}
 
 /** When a retry may begin, once `ended` is known. `greatest` passes over a null. */
 const notBefore = ({ delay, atLeast, slot, every }: Record<'delay' | 'atLeast' | 'slot' | 'every', string>): string => `greatest(
@@ -237,8 +252,7 @@ export function statements (schemaName: string): Statements {
 
   return Object.freeze({
     /**
-     * A look: is the slot due, and if so, is the lock free? `$1`..`$8` as for the hold, `$9` lock key, `$10` whether to try
-     * for the lock even when the slot is not due -> {@link ClaimRow}.
+     * A look: is the slot due, and if so, is the lock free? `$1`..`$8` as for the hold, `$9` lock key -> {@link ClaimRow}.
      *
      * Never waits. The lock is tried for in a `case` of a single row, where it is evaluated exactly when meant.
      */
@@ -250,10 +264,13 @@ export function statements (schemaName: string): Statements {
   )
   select now::text, slot::text, hold, not_before::text, last_slot::text, known, started,
     pg_backend_pid() as backend,
-    case when hold is null or $10::boolean then pg_try_advisory_lock($9::bigint) end as locked
+    case when hold is null then pg_try_advisory_lock($9::bigint) end as locked
   from judged`,
 
-    /** The same without the lock, through a pool that is not the lock's. `$1`..`$8` -> {@link ClaimRow}, locked null. */
+    /** The lock, whether the slot is due or not. `$1` lock key -> locked, backend. Never waits. */
+    tryLock: 'select pg_try_advisory_lock($1::bigint) as locked, pg_backend_pid() as backend',
+
+    /** The same as the claim without the lock, through a pool that is not the lock's. `$1`..`$8` -> {@link ClaimRow}, locked null. */
     look: `with ${moment}
   select moment.now::text, moment.slot::text, ${hold} as hold, ${ms('s.not_before')}::text as not_before, ${ms('s.last_slot')}::text as last_slot,
     s.name is not null as known, s.started::text as started, pg_backend_pid() as backend,
@@ -445,8 +462,8 @@ export function statements (schemaName: string): Statements {
   values ($1::text, $2::text, $3::bigint, $4::bigint, $5::bigint, ${at('$6::bigint')}, $4::bigint)
   on conflict (name, target) do nothing`,
 
-    /** `$1` name, `$2` target, `$3` milliseconds to keep, `$4` how many at most -> rows gone. Never the last success. */
-    prune: `delete from ${run}
+    /** `$1` name, `$2` target, `$3` milliseconds to keep, `$4` how many at most -> gone. Never the last success. */
+    prune: `with gone as (delete from ${run}
   where id in (
     select id from ${run}
     where name = $1::text and target = $2::text
@@ -459,7 +476,8 @@ export function statements (schemaName: string): Statements {
       )
     order by started_at
     limit $4::int
-  )`,
+  ) returning id)
+  select count(*)::int as gone from gone`,
 
     /** `$1` name, `$2` target. */
     pruned: `update ${sync} set pruned_at = clock_timestamp() where name = $1::text and target = $2::text`,

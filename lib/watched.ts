@@ -12,9 +12,9 @@ class Watched<T> extends Promise<T> {
     return super.then(onfulfilled, onrejected)
   }
 
-  /** Never an unhandled rejection, and does not count as looking. */
-  quiet (onfulfilled: () => void, onrejected: (reason: unknown) => void): void {
-    super.then(onfulfilled, onrejected)
+  /** Never an unhandled rejection, and does not count as looking. Resolves when this has settled. */
+  quiet (onrejected: (reason: unknown) => void): Promise<void> {
+    return super.then(() => {}, onrejected)
   }
 
   // what `then` gives back is an ordinary promise
@@ -27,7 +27,7 @@ class Watched<T> extends Promise<T> {
 export interface Watch {
   /** Calls `work` and watches its promise. A rejection that nobody handles does not end the process. */
   over: <T>(method: string, work: () => Promise<T>) => Promise<T>
-  /** Waits for all that is under way -> the first failure that nobody has looked at so far. */
+  /** Waits for the calls under way -> the first failure that nobody has looked at so far. */
   unseen: () => Promise<Error | undefined>
 }
 
@@ -38,18 +38,13 @@ export function createWatch (): Watch {
   return {
     over<T> (method: string, work: () => Promise<T>): Promise<T> {
       const promise = new Watched<T>((resolve, reject) => { work().then(resolve, reject) })
-      const over = new Promise<void>(resolve => {
-        promise.quiet(resolve, cause => {
-          if (!promise.seen) failures.push({ method, cause, promise })
-          resolve()
-        })
-      })
-      underWay.add(over)
-      over.then(() => underWay.delete(over))
+      const told = promise.quiet(cause => { if (!promise.seen) failures.push({ method, cause, promise }) })
+      underWay.add(told)
+      told.then(() => underWay.delete(told))
       return promise
     },
     async unseen () {
-      // what the session has done is known to the promise of its caller only some turns later
+      // a queue that is idle says nothing yet of the promises that its last turn is about to reject
       await Promise.all(underWay)
       const failure = failures.find(({ promise }) => !promise.seen)
       return failure && new FST_HOURLY_SYNC_UNOBSERVED(failure.method, { cause: failure.cause })

@@ -1,13 +1,18 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 
-/** Waits for a condition, not for a time. The limit is generous: machines that test are busy. */
-export async function until<T> (condition: () => T | Promise<T>, limit = 30_000): Promise<NonNullable<T>> {
+/**
+ * Resolves with the first truthy answer of `condition`, asked again and again: waits for a condition, not for a time.
+ *
+ * @param what - said when it never comes true
+ * @param limit - milliseconds, generous: it only decides how long a failing test takes
+ */
+export async function until<T> (condition: () => T | Promise<T>, what = String(condition), limit = 30_000): Promise<Exclude<T, undefined | null | false | 0>> {
   const end = performance.now() + limit
   for (;;) {
-    const found = await condition()
-    if (found) return found
-    if (performance.now() > end) throw new Error(`still not so after ${limit} ms: ${condition}`)
-    await sleep(10) // so that what is waited for gets its turn
+    const answer = await condition()
+    if (answer) return answer as Exclude<T, undefined | null | false | 0>
+    if (performance.now() > end) throw new Error(`still not so after ${limit} ms: ${what}`)
+    await sleep(20) // between two questions
   }
 }
 

@@ -22,7 +22,7 @@ export interface Boot {
   options?: Omit<Partial<HourlySyncOptions>, 'sync' | 'isTransient' | 'onError'>
 }
 
-interface Trigger { started: boolean, reason?: string, runId?: string }
+interface Trigger { started: boolean, reason?: string, message?: string, runId?: string }
 
 /** What a forked server can be asked. Dates come over as texts. */
 interface Calls {

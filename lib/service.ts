@@ -37,7 +37,8 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
   let opened: Opened | undefined
   let loop: Loop | undefined
   let lastLook: LastLook | null = null
-  let closed = false
+  /** When the app began to close, on the steady clock. */
+  let closing: number | undefined
 
   function parts (): Opened {
     if (opened === undefined) throw new FST_HOURLY_SYNC_NO_POOL(settings.name, 'this moment: the app is not ready yet')
@@ -90,19 +91,25 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
 
   function whyOff (): string {
     if (settings.missing.length > 0) return `not configured: ${settings.missing.join(', ')}`
-    if (closed) return 'closing'
+    if (closing !== undefined) return 'closing'
     return settings.enabled ? 'stopped' : 'not enabled'
   }
 
   function start (): void {
     const { runner } = parts()
-    if (loop !== undefined || closed || settings.missing.length > 0) return
+    if (loop !== undefined || closing !== undefined || settings.missing.length > 0) return
     loop = startLoop({ settings, clock, attempt: runner.attempt, looked, chance: Math.random })
   }
 
   function stop (): void {
     loop?.stop()
     loop = undefined
+  }
+
+  function abort (): void {
+    closing ??= clock.elapsed()
+    stop()
+    opened?.runner.close()
   }
 
   return {
@@ -126,19 +133,13 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
     isSyncing: async () => await parts().history.isSyncing(),
     runs: async options => await parts().history.runs(options),
 
-    abort () {
-      closed = true
-      stop()
-      opened?.runner.close()
-    },
+    abort,
 
     async close () {
-      closed = true
-      stop()
+      abort()
       if (opened === undefined) return
-      opened.runner.close()
-      // whatever is left then has had its session destroyed
-      await within(clock, opened.runner.idle(), { ms: settings.closeTimeout, held: true, late: () => new Error('late') }).catch(() => {})
+      // counted from `abort`: hooks between the two may have waited for the session. Whatever is left then has had it destroyed
+      await within(clock, opened.runner.idle(), { ms: closing! + settings.closeTimeout - clock.elapsed(), held: true, late: () => new Error('late') }).catch(() => {})
     }
   }
 }

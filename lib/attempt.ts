@@ -66,14 +66,17 @@ export function createRunner (context: Context): Runner {
   const claims = createQueue()
   const waiting = new Set<AbortController>()
   const underWay = new Set<Promise<unknown>>()
-  let current: Serving | undefined
+  let latest: Serving | undefined
   let closing = false
+
+  /** This process takes no other run until the one before is recorded and its function has settled, however late. */
+  const current = (): Serving | undefined => latest?.over === false || latest?.settled === false ? latest : undefined
 
   /** What stands in the way without asking the database. */
   const barred = (): NotStarted | undefined => {
     if (settings.missing.length > 0) return 'not-configured'
     if (closing) return 'closing'
-    if (current !== undefined) return 'running'
+    if (current() !== undefined) return 'running'
   }
 
   async function attempt (request: Request): Promise<Attempt> {
@@ -178,11 +181,9 @@ export function createRunner (context: Context): Runner {
     return { seen: null, ...row! }
   }
 
-  /** This process takes no other run until this one is recorded and its function has settled, however late. */
   function keep (run: Serving): void {
-    current = run
-    for (const other of waiting) other.abort()
-    Promise.all([run.finished, run.settled]).then(() => { current = undefined })
+    latest = run
+    for (const other of waiting) other.abort() // they would only find it running
     track(run.finished)
   }
 
@@ -215,13 +216,13 @@ export function createRunner (context: Context): Runner {
   }
 
   return {
-    get current () { return current },
+    get current () { return current() },
     attempt: async request => await track(attempt(request)),
     close () {
       if (closing) return
       closing = true
       for (const stop of waiting) stop.abort()
-      current?.close(new FST_HOURLY_SYNC_CLOSING())
+      current()?.close(new FST_HOURLY_SYNC_CLOSING())
     },
     async idle () {
       while (underWay.size > 0) await Promise.allSettled(underWay)

@@ -21,8 +21,8 @@ export interface Conducted {
   readonly over: boolean
   /** Resolves when the end is recorded, or could not be. Never rejects. */
   readonly finished: Promise<Ended>
-  /** Resolves when the host's function has settled; perhaps long after `finished`, perhaps never. */
-  readonly settled: Promise<void>
+  /** Whether the host's function has settled: perhaps long after the run was over, perhaps never. */
+  readonly settled: boolean
   /** The server is closing: aborts, waits `closeTimeout`, then ends it. */
   close: (why: Error) => void
 }
@@ -78,8 +78,8 @@ export function conduct ({ context, session, started }: Parts): Conducted {
   }
 
   const run = toSyncRun()
+  let isSettled = false
   const answer = callHost()
-  const settled = answer.then(() => {})
 
   async function callHost (): Promise<Settled> {
     try {
@@ -88,6 +88,8 @@ export function conduct ({ context, session, started }: Parts): Conducted {
       return { result: checkedResult(await settings.sync(run), log) }
     } catch (thrown) {
       return { error: asError(thrown) }
+    } finally {
+      isSettled = true
     }
   }
 
@@ -164,7 +166,7 @@ export function conduct ({ context, session, started }: Parts): Conducted {
     get progress () { return progress },
     get aborted () { return aborted?.state ?? null },
     finished: carryOut(),
-    settled,
+    get settled () { return isSettled },
     close (why) {
       if (isOver) return
       stop('interrupted', why)

@@ -66,6 +66,7 @@ export function createRunner (context: Context): Runner {
   const claims = createQueue()
   const waiting = new Set<AbortController>()
   const underWay = new Set<Promise<unknown>>()
+  const beginnings = new Set<Session>()
   let latest: Serving | undefined
   let closing = false
 
@@ -136,14 +137,15 @@ export function createRunner (context: Context): Runner {
     const session = createSession({
       lease,
       clock: context.clock,
+      inside: context.inside,
       backend,
       proof: [statements.prove, [classid, objid]],
       unlock: [statements.unlock, [key.toString()]]
     })
-    const { started, hold } = await beginning(session, lease, request)
+    const { started, hold, notBefore } = await beginning(session, lease, request)
     if (started === null) {
       await session.release()
-      return notStarted('not-due', hold, seen)
+      return notStarted('not-due', hold, seen && { ...seen, hold, notBefore })
     }
     const serving = serve({ context, session, first: started })
     if (closing) serving.close(new FST_HOURLY_SYNC_CLOSING())
@@ -151,21 +153,25 @@ export function createRunner (context: Context): Runner {
     return { started: true, look: seen, run: serving }
   }
 
-  async function beginning (session: Session, lease: Lease, request: Request): Promise<Pick<Beginning, 'started' | 'hold'>> {
-    const work = async (): Promise<Pick<Beginning, 'started' | 'hold'>> => {
-      const { started, hold, backfill } = await begin(context, session, request)
-      if (started === null || request.backfill === undefined) return { started, hold }
+  async function beginning (session: Session, lease: Lease, request: Request): Promise<Beginning> {
+    const work = async (): Promise<Beginning> => {
+      const beginning = await begin(context, session, request)
+      const { started, backfill } = beginning
+      if (started === null || request.backfill === undefined) return beginning
       // the same window goes on where it was left
       const left = parsed<Plan>(backfill)
       const { since, until } = request.backfill
       const plan = left?.since === since && left.until === until ? left : { since, until, position: since }
-      return { started: await proceedBackfill(context, session, started, plan, 1), hold }
+      return { ...beginning, started: await proceedBackfill(context, session, started, plan, 1) }
     }
+    beginnings.add(session)
     try {
       return await lease.limited(work())
     } catch (error) {
       session.destroy() // a statement may still be under way: with its session it ends, and so does the lock
       throw error
+    } finally {
+      beginnings.delete(session)
     }
   }
 
@@ -222,6 +228,7 @@ export function createRunner (context: Context): Runner {
       if (closing) return
       closing = true
       for (const stop of waiting) stop.abort()
+      context.clock.after(settings.closeTimeout, () => { for (const session of beginnings) session.destroy() })
       current()?.close(new FST_HOURLY_SYNC_CLOSING())
     },
     async idle () {

@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import type { Context } from './context.js'
+import { lockHalves } from './lock-key.js'
 import { type Begun, worker } from './record.js'
 import { lateAfter } from './schedule.js'
 import type { Session } from './session.js'
@@ -32,6 +33,8 @@ export interface Plan { since: number, until: number, position: number }
 export interface Beginning {
   started: Started | null
   hold: Hold | null
+  /** No retry before, epoch milliseconds. */
+  notBefore: number | null
   /** A backfill that is not done, JSON. */
   backfill: string | null
 }
@@ -40,15 +43,16 @@ export interface Beginning {
 export async function begin (context: Context, session: Session, { trigger, force, fresh }: { trigger: string, force: boolean, fresh: boolean }): Promise<Beginning> {
   const { settings, statements, key } = context
   const id = randomUUID()
+  const { classid, objid } = lockHalves(key)
   const since = settings.initialSince
   const [row] = await session.own<BeginRow>(statements.begin, [
     ...context.judging(fresh), key.toString(), force, trigger, id, worker.host, worker.pid, settings.overlap,
     since !== null && 'at' in since ? since.at : null, since !== null && 'back' in since ? since.back : null,
     lateAfter(settings.every, settings.jitter), DEATHS, trigger === 'schedule',
-    applicationName(settings.name), `${3 * settings.heartbeat}ms`, settings.maxWindow
+    applicationName(settings.name), `${3 * settings.heartbeat}ms`, settings.maxWindow, classid, objid
   ])
   if (row!.vanished !== null) sayVanished(context, row!)
-  return { started: row!.begun ? toStarted(id, row!) : null, hold: row!.hold as Hold | null, backfill: row!.backfill }
+  return { started: row!.begun ? toStarted(id, row!) : null, hold: row!.hold as Hold | null, notBefore: row!.not_before === null ? null : Number(row!.not_before), backfill: row!.backfill }
 }
 
 /** The next slice of a run that has succeeded, or nothing when it was the last. */
@@ -129,5 +133,5 @@ function toStarted (id: string, row: BeginRow): Started {
 /** Who holds the lock, in the 63 bytes that `pg_stat_activity` shows; a long name is cut, host and pid are not. */
 function applicationName (name: string): string {
   const who = `@${worker.host.slice(0, 20)}:${worker.pid}`
-  return `hourly-sync:${name.slice(0, 51 - who.length)}${who}`
+  return `hourly-sync:${name.slice(0, 51 - who.length)}${who}`.replace(/[^ -~]/g, '?') // as the server would, but byte for letter
 }

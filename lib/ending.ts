@@ -8,7 +8,7 @@ import { lockHalves } from './lock-key.js'
 import { type Begun, isRecorded, toRecord, unrecorded, worker } from './record.js'
 import { retryDelay } from './schedule.js'
 import type { Session } from './session.js'
-import type { FinishRow, RunRow } from './sql.js'
+import type { FinishRow } from './sql.js'
 import { TransientSyncError } from './transient.js'
 import type { ErrorRecord, RunRecord, RunState, SyncResult, SyncRun } from './types.js'
 
@@ -22,6 +22,8 @@ export interface Ended {
   record: RunRecord
   /** `null` when the database did not take the end. */
   now: number | null
+  /** When it said so, on the steady clock of this process. */
+  told: number
   notBefore: number | null
   /** Whether the watermark has moved to the end of its window. */
   advanced: boolean
@@ -34,11 +36,14 @@ interface Parts {
   run: SyncRun
   log: FastifyBaseLogger
   verdict: Verdict
-  /** For each statement, milliseconds. */
-  limit: number
+  /** For each statement, milliseconds; shorter once the server closes. */
+  limit: () => number
   /** Milliseconds. */
   lasted: number
 }
+
+/** Of an end that the database did not take. */
+export const nothing = { now: null, told: 0, notBefore: null, advanced: false }
 
 /** Failures that use up an attempt; the other ends leave the slot due at once. */
 const counts = new Set<RunState>(['failed', 'timed-out'])
@@ -55,7 +60,7 @@ export async function recordEnd (parts: Parts): Promise<Ended> {
   const transient = verdict.state === 'failed' && judgedTransient(parts, verdict.error)
   const error = verdict.state === 'succeeded' ? null : errorRecord(verdict.error, transient)
   let ended: Ended | undefined
-  if (session.lost === undefined && verdict.state !== 'lock-lost') {
+  if (session.usable) {
     try {
       ended = await finish(parts, error, transient)
       if (ended === undefined) session.lose(new FST_HOURLY_SYNC_LOCK_LOST('the server says that this session does not hold it'))
@@ -84,9 +89,9 @@ async function finish ({ context, session, started, verdict, limit }: Parts, err
     isReported(verdict.state, transient, started) ? begun.slot : null, begun.slice, begun.slices,
     backfill !== null && result !== undefined ? goesOn(backfill, begun.until) : null
   ])
-  const [found] = await within(clock, asked, { ms: limit, held: true, late: () => new FST_HOURLY_SYNC_UNAVAILABLE('recording the end of the run', limit) })
+  const [found] = await within(clock, asked, { ms: limit(), held: true, late: () => new FST_HOURLY_SYNC_UNAVAILABLE('recording the end of the run', limit()) })
   if (!isRecorded(found)) return undefined
-  return { record: toRecord(found), now: Number(found.now), notBefore: found.not_before === null ? null : Number(found.not_before), advanced }
+  return { record: toRecord(found), now: Number(found.now), told: clock.elapsed(), notBefore: found.not_before === null ? null : Number(found.not_before), advanced }
 }
 
 /** Where a backfill goes on, as JSON: null when it is done. */
@@ -106,16 +111,16 @@ async function recordLost ({ context, session, started, verdict, limit, lasted, 
     : { state: verdict.state, error }
   const wait = retryIn(context, begun.attempt, verdict.state === 'succeeded' ? undefined : verdict.error)
   try {
-    const asked = gate.ask<RunRow>(statements.lost, [
+    const asked = gate.ask<FinishRow>(statements.lost, [
       settings.name, '', begun.id, begun.trigger, begun.slot, begun.attempt, begun.since, begun.until, begun.at, `${worker.host}:${worker.pid}`, json(kept ?? undefined), state,
       isAttempt(state, begun), wait.delay, wait.atLeast, isReported(state, transient, started) ? begun.slot : null, settings.every,
       begun.slice, begun.slices
     ])
-    const [row] = await within(clock, asked, { ms: limit, held: true, late: () => new FST_HOURLY_SYNC_UNAVAILABLE('recording the end of the run', limit) })
-    return { record: toRecord(row!), now: null, notBefore: null, advanced: false }
+    const [row] = await within(clock, asked, { ms: limit(), held: true, late: () => new FST_HOURLY_SYNC_UNAVAILABLE('recording the end of the run', limit()) })
+    return { record: toRecord(row!), now: Number(row!.now), told: clock.elapsed(), notBefore: row!.not_before === null ? null : Number(row!.not_before), advanced: false }
   } catch (failure) {
     log.warn({ err: logged(asError(failure)) }, 'the end of the run could not be recorded: the next holder of the lock finds that it vanished')
-    return { record: unrecorded(settings.name, begun, state, lasted, kept), now: null, notBefore: null, advanced: false }
+    return { ...nothing, record: unrecorded(settings.name, begun, state, lasted, kept) }
   }
 }
 

@@ -20,7 +20,7 @@ export interface History {
   runs: (options?: { limit?: number, before?: string }) => Promise<RunRecord[]>
 }
 
-export type Known = Pick<Status, 'syncing' | 'holder' | 'wedged' | 'lastSuccess' | 'lastRun' | 'lastError' | 'watermark' | 'backfill' | 'slot' | 'nextSlot' | 'lastSlot' | 'lastSlotAhead' | 'behindSlots' | 'due' | 'hold'>
+export type Known = Pick<Status, 'syncing' | 'holder' | 'wedged' | 'lastSuccess' | 'lastRun' | 'lastError' | 'watermark' | 'backfill' | 'slot' | 'nextSlot' | 'lastSlot' | 'lastSlotAhead' | 'behindSlots' | 'notBefore' | 'pausedUntil' | 'due' | 'hold'>
 
 /** How long an answer to "who holds the lock" serves. Milliseconds. */
 const FRESH = 500
@@ -50,7 +50,8 @@ export function createHistory (context: Context, runner: Runner): History {
 
   return {
     async holder () {
-      const [holding, row] = await Promise.all([shown(), state()])
+      const holding = await shown()
+      const row = await state()
       return holding === undefined ? null : toHolder(holding, parsed<Mark>(row.started))
     },
 
@@ -63,12 +64,11 @@ export function createHistory (context: Context, runner: Runner): History {
     backfill: async () => parsed<Plan>((await state()).backfill),
 
     async known () {
-      const [holding, row, [lastRun], [lastSuccess]] = await Promise.all([
-        shown(),
-        state(),
-        gate.ask<RunRow>(statements.runs, [...identity, 1, null]),
-        gate.ask<RunRow>(statements.lastSuccess, identity)
-      ])
+      // one after the other: a question holds one client of the pool, not four
+      const holding = await shown()
+      const row = await state()
+      const [lastRun] = await gate.ask<RunRow>(statements.runs, [...identity, 1, null])
+      const [lastSuccess] = await gate.ask<RunRow>(statements.lastSuccess, identity)
       const now = Number(row.now)
       const mark = parsed<Mark>(row.started)
       const served = row.hold === 'served'
@@ -85,7 +85,9 @@ export function createHistory (context: Context, runner: Runner): History {
         nextSlot: new Date(nextSlot(now, settings.every, settings.offset)),
         lastSlot: instant(row.last_slot),
         lastSlotAhead: row.last_slot !== null && Number(row.last_slot) > Number(row.slot) + settings.every,
-        behindSlots: served ? 0 : Number(row.missed) + 1,
+        behindSlots: served ? 0 : 1 + Number(row.succeeded ? row.missed : row.since_made),
+        notBefore: instant(row.not_before),
+        pausedUntil: instant(row.paused_until),
         due: row.hold === null,
         hold: row.hold as Hold | null
       }
@@ -116,6 +118,8 @@ export const unknown = (error: unknown): Known & { unavailable: string } => ({
   lastSlot: null,
   lastSlotAhead: null,
   behindSlots: null,
+  notBefore: null,
+  pausedUntil: null,
   due: null,
   hold: null
 })

@@ -48,6 +48,8 @@ const known: Array<keyof HourlySyncOptions> = [
   'schema', 'migrate', 'history', 'isTransient', 'onError'
 ]
 
+const HOUR = 3_600_000
+
 const inWords = "milliseconds or a number with a unit such as '90s', '10m' or '1h'"
 
 /**
@@ -88,8 +90,8 @@ export function parseOptions (options: HourlySyncOptions, environment: NodeJS.Pr
     abandonAfter: time('abandonAfter', options.abandonAfter, '5m'),
     retry: retry(options.retry),
     standby: time('standby', options.standby, '15s', 100),
-    heartbeat: time('heartbeat', options.heartbeat, '20s', 100),
-    closeTimeout: time('closeTimeout', options.closeTimeout, '5s'),
+    heartbeat: time('heartbeat', options.heartbeat, '20s', 100, HOUR),
+    closeTimeout: time('closeTimeout', options.closeTimeout, '5s', 0, HOUR),
     pg: options.pg === undefined ? undefined : text('pg', options.pg),
     pool: options.pool === undefined ? undefined : pool(options.pool),
     lock: options.lock === undefined ? undefined : Object.freeze({ ...object('lock', options.lock) }) as ClientConfig,
@@ -152,10 +154,11 @@ function distance (a: string, b: string): number {
   return row[b.length]!
 }
 
-function time (option: string, value: unknown, preset: string | number, least = 0): number {
+function time (option: string, value: unknown, preset: string | number, least = 0, most = Infinity): number {
   const ms = duration(value === undefined ? preset : value)
   if (ms === undefined) throw invalid(option, inWords, value)
   if (ms < least) throw invalid(option, `at least ${least} ms`, value)
+  if (ms > most) throw invalid(option, `at most ${most} ms`, value)
   return ms
 }
 

@@ -1,12 +1,12 @@
 import type { Started } from './begin.js'
 import type { Context } from './context.js'
 import { wait } from './clock.js'
-import { type Ended, type Failure, recordEnd, type Verdict } from './ending.js'
+import { type Ended, type Failure, nothing, recordEnd, type Verdict } from './ending.js'
 import { FST_HOURLY_SYNC_TIMEOUT } from './errors.js'
 import { checkpoint } from './checkpoint.js'
-import { asError } from './failure.js'
+import { asError, errorRecord } from './failure.js'
 import { createFacade } from './facade.js'
-import { type Begun, parsed } from './record.js'
+import { type Begun, parsed, unrecorded } from './record.js'
 import { checkedResult } from './result.js'
 import type { Session } from './session.js'
 import type { Json, Progress, RunState, SyncResult, SyncRun } from './types.js'
@@ -83,7 +83,7 @@ export function conduct ({ context, session, started }: Parts): Conducted {
 
   async function callHost (): Promise<Settled> {
     try {
-      await Promise.resolve() // who asked for the run gets its answer first
+      await Promise.resolve() // not before the caller has the run
       abort.signal.throwIfAborted()
       return { result: checkedResult(await settings.sync(run), log) }
     } catch (thrown) {
@@ -108,6 +108,20 @@ export function conduct ({ context, session, started }: Parts): Conducted {
     }
   }
 
+  /** Never rejects: what is not foreseen, a logger that throws say, must not leave the lock held and the process with a rejection. */
+  async function conclude (): Promise<Ended> {
+    try {
+      return await carryOut()
+    } catch (thrown) {
+      session.destroy()
+      return { ...nothing, record: unrecorded(settings.name, begun, 'failed', Math.round(clock.elapsed() - start), errorRecord(asError(thrown))) }
+    } finally {
+      over.abort()
+      for (const cancel of closing) cancel()
+      isOver = true
+    }
+  }
+
   async function carryOut (): Promise<Ended> {
     log.info({ attempt: begun.attempt, missedSlots: run.missedSlots, ...(begun.slices > 1 && { slice: run.slice }) }, 'sync started')
     later(settings.timeout, () => {
@@ -126,12 +140,9 @@ export function conduct ({ context, session, started }: Parts): Conducted {
     const settled = await Promise.race([played(), isCut])
     over.abort()
     lent.seal()
-    if (session.busy()) session.destroy() // the run was cut, and its statement may never come to an end
+    if (session.usable && session.busy()) await session.seize() // the run was cut
     const verdict: Verdict = aborted ?? ('error' in settled ? { state: 'failed', error: settled.error } : { state: 'succeeded', result: settled.result })
-    const ended = await recordEnd({ context, session, started, run, log, verdict, limit: finishLimit, lasted: Math.round(clock.elapsed() - start) })
-    for (const cancel of closing) cancel()
-    isOver = true
-    return ended
+    return await recordEnd({ context, session, started, run, log, verdict, limit: () => finishLimit, lasted: Math.round(clock.elapsed() - start) })
   }
 
   function toSyncRun (): SyncRun {
@@ -165,7 +176,7 @@ export function conduct ({ context, session, started }: Parts): Conducted {
     get over () { return isOver },
     get progress () { return progress },
     get aborted () { return aborted?.state ?? null },
-    finished: carryOut(),
+    finished: conclude(),
     get settled () { return isSettled },
     close (why) {
       if (isOver) return

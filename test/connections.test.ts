@@ -57,7 +57,7 @@ t.test('the gate', async t => {
 
   t.test('of a pool that does not tell its size lends five at once', async t => {
     const pool = poolOf(t, 10)
-    const { gate } = gateOf(Object.create(pool, { options: { value: undefined } }))
+    const { gate } = gateOf({ listeners: () => [], on: () => {}, connect: async () => await pool.connect() } as unknown as pg.Pool)
     const stop = new AbortController()
     const leases = await Promise.all(Array.from({ length: 5 }, async () => await gate.checkout(waiting())))
     const sixth = t.rejects(gate.checkout(waiting({ signal: stop.signal })))

@@ -14,8 +14,11 @@ export interface Context {
   gate: PoolGate
   /** Where the lock session comes from: the gate itself, or a direct connection. */
   source: Source
-  /** Sees to the tables and to what stands between, once; again after {@link Context.forget}. */
-  prepare: (lease: Lease) => Promise<void>
+  /**
+   * Sees to the tables, the rights and, when the lock is to be taken on this connection, to what stands between: once, and again
+   * after {@link Context.forget}.
+   */
+  prepare: (lease: Lease, isForLock: boolean) => Promise<void>
   /** The tables turned out to be other than they were seen. */
   forget: () => void
 }

@@ -4,7 +4,7 @@ import { FST_HOURLY_SYNC_INVALID_OPTION } from './errors.js'
 import { asError, redact } from './failure.js'
 import { lockHalves } from './lock-key.js'
 import { instant, type Mark, parsed, toHolder, toRecord } from './record.js'
-import { nextSlot, skipAfter } from './schedule.js'
+import { isWedged, nextSlot, skipAfter } from './schedule.js'
 import type { HolderRow, RunRow, StateRow } from './sql.js'
 import type { ErrorRecord, Hold, Holder, RunRecord, Status } from './types.js'
 
@@ -17,7 +17,7 @@ export interface History {
   runs: (options?: { limit?: number, before?: string }) => Promise<RunRecord[]>
 }
 
-export type Known = Pick<Status, 'syncing' | 'holder' | 'lastSuccess' | 'lastRun' | 'lastError' | 'watermark' | 'slot' | 'nextSlot' | 'behindSlots' | 'due' | 'hold'>
+export type Known = Pick<Status, 'syncing' | 'holder' | 'wedged' | 'lastSuccess' | 'lastRun' | 'lastError' | 'watermark' | 'slot' | 'nextSlot' | 'lastSlot' | 'lastSlotAhead' | 'behindSlots' | 'due' | 'hold'>
 
 /** How long an answer to "who holds the lock" serves. Milliseconds. */
 const FRESH = 500
@@ -69,16 +69,20 @@ export function createHistory (context: Context, runner: Runner): History {
         gate.ask<RunRow>(statements.lastSuccess, identity)
       ])
       const now = Number(row.now)
+      const mark = parsed<Mark>(row.started)
       const served = row.hold === 'served'
       return {
         syncing: holding !== undefined,
-        holder: holding === undefined ? null : toHolder(holding, parsed<Mark>(row.started)),
+        holder: holding === undefined ? null : toHolder(holding, mark),
+        wedged: holding !== undefined && isWedged(settings, mark, now),
         lastSuccess: lastSuccess === undefined ? null : toRecord(lastSuccess),
         lastRun: lastRun === undefined ? null : toRecord(lastRun),
         lastError: toLastError(row.last_failure),
         watermark: instant(row.watermark),
         slot: instant(row.slot),
         nextSlot: new Date(nextSlot(now, settings.every, settings.offset)),
+        lastSlot: instant(row.last_slot),
+        lastSlotAhead: row.last_slot !== null && Number(row.last_slot) > Number(row.slot) + settings.every,
         behindSlots: served ? 0 : Number(row.missed) + 1,
         due: row.hold === null,
         hold: row.hold as Hold | null
@@ -99,12 +103,15 @@ export const unknown = (error: unknown): Known & { unavailable: string } => ({
   unavailable: redact(asError(error).message),
   syncing: false,
   holder: null,
+  wedged: null,
   lastSuccess: null,
   lastRun: null,
   lastError: null,
   watermark: null,
   slot: null,
   nextSlot: null,
+  lastSlot: null,
+  lastSlotAhead: null,
   behindSlots: null,
   due: null,
   hold: null

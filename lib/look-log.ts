@@ -1,12 +1,14 @@
 import type { FastifyBaseLogger } from 'fastify'
 import type { Attempt } from './attempt.js'
 import { logged } from './failure.js'
+import type { Settings } from './options.js'
+import { isWedged } from './schedule.js'
 
 /**
  * Says what a look came to: once per cause, not per look, so that a database that is away for an hour fills no log.
  * Losing is not failing: it is said at `debug`, once per slot.
  */
-export function createLookLog (log: FastifyBaseLogger): (attempt: Attempt) => void {
+export function createLookLog (settings: Settings, log: FastifyBaseLogger): (attempt: Attempt) => void {
   let trouble: string | undefined
   let said: string | undefined
 
@@ -33,7 +35,9 @@ export function createLookLog (log: FastifyBaseLogger): (attempt: Attempt) => vo
     if (said === cause) return
     said = cause
     const fields = { slot: new Date(look.slot).toISOString(), ...(look.mark !== null && { holder: `${look.mark.host}:${look.mark.pid}`, run: look.mark.id }) }
-    if (outcome === 'running') log.debug(fields, 'sync running elsewhere')
+    if (isWedged(settings, look.mark, look.now) && outcome === 'running') {
+      log.warn({ ...fields, since: new Date(look.mark!.at).toISOString() }, 'the holder of the lock is older than its timeout: its process may be stuck')
+    } else if (outcome === 'running') log.debug(fields, 'sync running elsewhere')
     else log.debug({ ...fields, reason }, 'sync not due')
   }
 }

@@ -61,3 +61,8 @@ export function retryDelay (attempt: number, delay: number, maxDelay: number, ch
   const full = Math.min(maxDelay, delay * 2 ** Math.min(attempt - 1, 30))
   return Math.round(full * (0.75 + chance / 2))
 }
+
+/** Whether a run that began at `mark.at` has had its timeout, and all the time it is given to stop after it. */
+export function isWedged (settings: { timeout: number, abandonAfter: number }, mark: { at: number } | null, now: number): boolean {
+  return mark !== null && now - mark.at > settings.timeout + settings.abandonAfter
+}

@@ -1,7 +1,7 @@
 import type { FastifyBaseLogger } from 'fastify'
 import { type Attempt, createRunner, type Runner } from './attempt.js'
 import { type Clock, systemClock, within } from './clock.js'
-import { createDirectSource, type Lease, type PoolGate } from './connections.js'
+import { createDirectSource, type PoolGate } from './connections.js'
 import type { Context } from './context.js'
 import { FST_HOURLY_SYNC_NO_POOL } from './errors.js'
 import { createHistory, type History, unknown } from './history.js'
@@ -10,6 +10,7 @@ import { type Loop, startLoop } from './loop.js'
 import { createLookLog } from './look-log.js'
 import { migrate } from './migrations.js'
 import type { Settings } from './options.js'
+import { probeChannel, probeRights, probeSession, secondOf, warnAboutPool } from './probe.js'
 import { statements } from './sql.js'
 import type { HourlySync, LastLook, RunOnceResult, Status, TriggerAnswer } from './types.js'
 
@@ -33,11 +34,11 @@ interface Opened {
 export function createService (settings: Settings, parent: FastifyBaseLogger, clock: Clock = systemClock): Service {
   const key = lockKey(settings.lockName)
   const log = parent.child({ sync: settings.name, target: '' })
-  const lookLog = createLookLog(log)
+  const lookLog = createLookLog(settings, log)
   let opened: Opened | undefined
   let loop: Loop | undefined
   let lastLook: LastLook | null = null
-  let closed = false
+  let closeBy: number | undefined
 
   function parts (): Opened {
     if (opened === undefined) throw new FST_HOURLY_SYNC_NO_POOL(settings.name, 'this moment: the app is not ready yet')
@@ -81,6 +82,7 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
       enabled: loop !== undefined,
       disabledBecause: loop === undefined ? whyOff() : null,
       progress: own?.progress ?? null,
+      aborted: own?.aborted ?? null,
       nextLook: loop === undefined || loop.nextLook === null ? null : new Date(loop.nextLook),
       lastLook,
       ...known,
@@ -90,19 +92,27 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
 
   function whyOff (): string {
     if (settings.missing.length > 0) return `not configured: ${settings.missing.join(', ')}`
-    if (closed) return 'closing'
+    if (closeBy !== undefined) return 'closing'
     return settings.enabled ? 'stopped' : 'not enabled'
   }
 
   function start (): void {
     const { runner } = parts()
-    if (loop !== undefined || closed || settings.missing.length > 0) return
+    if (loop !== undefined || closeBy !== undefined || settings.missing.length > 0) return
     loop = startLoop({ settings, clock, attempt: runner.attempt, looked, chance: Math.random })
   }
 
   function stop (): void {
     loop?.stop()
     loop = undefined
+  }
+
+  /** The deadline counts from the first call: many syncs close together, not one after the other. */
+  function abort (): number {
+    stop()
+    opened?.runner.close()
+    closeBy ??= clock.elapsed() + settings.closeTimeout
+    return closeBy
   }
 
   return {
@@ -112,8 +122,9 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
 
     open (gate) {
       const source = settings.lock === undefined ? gate : createDirectSource(settings.lock, clock)
-      const context: Context = { settings, key, statements: statements(settings.schema), clock, log, gate, source, ...createPreparation(settings) }
+      const context: Context = { settings, key, statements: statements(settings.schema), clock, log, gate, source, ...createPreparation(settings, gate, clock) }
       const runner = createRunner(context)
+      warnAboutPool(gate.pool, settings, log)
       opened = { context, runner, history: createHistory(context, runner) }
       if (settings.missing.length > 0) log.warn({ missing: settings.missing }, 'sync is not configured: the loop stays off')
     },
@@ -126,32 +137,34 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
     isSyncing: async () => await parts().history.isSyncing(),
     runs: async options => await parts().history.runs(options),
 
-    abort () {
-      closed = true
-      stop()
-      opened?.runner.close()
-    },
+    abort,
 
     async close () {
-      closed = true
-      stop()
+      const deadline = abort()
       if (opened === undefined) return
-      opened.runner.close()
       // whatever is left then has had its session destroyed
-      await within(clock, opened.runner.idle(), { ms: settings.closeTimeout, held: true, late: () => new Error('late') }).catch(() => {})
+      await within(clock, opened.runner.idle(), { ms: deadline - clock.elapsed(), held: true, late: () => new Error('late') }).catch(() => {})
     }
   }
 }
 
-/** Sees to the tables with the first connection that comes, and again after they turned out to be other than they were seen. */
-function createPreparation (settings: Settings): Pick<Context, 'prepare' | 'forget'> {
-  let prepared = false
+/** What has been seen to with the first connection that came, and is again after it turned out to be otherwise. */
+function createPreparation (settings: Settings, { pool }: PoolGate, clock: Clock): Pick<Context, 'prepare' | 'forget'> {
+  const second = secondOf(pool, settings.lock)
+  const channel = probeChannel()
+  let ready = { tables: false, session: false }
   return {
-    async prepare ({ client }: Lease) {
-      if (prepared) return
-      await migrate(client, settings.schema, settings.migrate)
-      prepared = true
+    async prepare ({ client }, isForLock) {
+      if (isForLock && !ready.session) {
+        await probeSession(client, second, channel, clock)
+        ready.session = true
+      }
+      if (!ready.tables) {
+        await migrate(client, settings.schema, settings.migrate)
+        await probeRights(client, settings.schema)
+        ready.tables = true
+      }
     },
-    forget () { prepared = false }
+    forget () { ready = { tables: false, session: false } }
   }
 }

@@ -41,7 +41,7 @@ export interface Session {
   /** Why the lock is no longer ours, once it is known. */
   readonly lost: Error | undefined
   /** A statement of ours: waits its turn, and checks that it reached the backend that holds the lock. */
-  own: <R extends { backend?: number }>(text: string, values: unknown[]) => Promise<R[]>
+  own: <R extends object>(text: string, values: unknown[]) => Promise<R[]>
   /** What the host is given. */
   readonly host: {
     query: Query

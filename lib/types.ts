@@ -154,6 +154,10 @@ export interface Status {
   holder: Holder | null
   /** Of a run in this process. */
   progress: Progress | null
+  /** Set while a run of this process was told to stop and has not yet: the state it will end in. */
+  aborted: RunState | null
+  /** Whether the holder is older than its timeout and what it is given to stop: its process may be stuck. */
+  wedged: boolean | null
   /** Set when the database could not be asked: what follows is then unknown (`null`). */
   unavailable: string | null
   lastSuccess: RunRecord | null
@@ -162,6 +166,10 @@ export interface Status {
   watermark: Date | null
   slot: Date | null
   nextSlot: Date | null
+  /** The last slot that was served. */
+  lastSlot: Date | null
+  /** Whether that lies further ahead than any can, since the clock of the database was set back. It is ignored. */
+  lastSlotAhead: boolean | null
   /** Whole slots nobody served, the current one included. */
   behindSlots: number | null
   due: boolean | null

@@ -1,0 +1,112 @@
+import type { FastifyBaseLogger } from 'fastify'
+import { randomBytes } from 'node:crypto'
+import pg, { type ClientBase, type ClientConfig, type Pool } from 'pg'
+import { type Clock, wait } from './clock.js'
+import { FST_HOURLY_SYNC_POOLED, FST_HOURLY_SYNC_RIGHTS } from './errors.js'
+import type { Settings } from './options.js'
+import { backendPid, busyFor, identifier, missingRights, ours } from './sql.js'
+
+/** How long a notification may take to be heard, milliseconds; on a session of one's own it takes well under ten. */
+const HEARD = 2_000
+
+/** How often, and for how long each time, the second client keeps a backend busy while the first says which one is its own. */
+const ROUNDS = 6
+const BUSY = 15
+
+/** A second connection made the same way as the one that is looked at. */
+export type Second = () => ClientBase & { connect: () => Promise<unknown>, end: () => Promise<void> }
+
+/**
+ * Finds out, without any configuration, whether the session of `client` is its own from one transaction to the next.
+ *
+ * A client whose process id, told when it connected, is that of the backend that answers, talks to the server directly. Otherwise something
+ * stands between. It pools sessions when a notification that another client sends is heard here, for a `listen`
+ * belongs to a session; and when, as a second veto, the backend stays the same while the other client keeps backends busy.
+ *
+ * @param channel - a name of one's own; the same each time, since behind a pooler the `listen` may stay on some backend
+ * @throws FST_HOURLY_SYNC_POOLED when sessions are not kept apart
+ */
+export async function probeSession (client: ClientBase, second: Second, channel: string, clock: Clock): Promise<void> {
+  const own = (client as ClientBase & { processID?: number }).processID
+  const first = await backendOf(client)
+  if (own === first) return
+  const other = second()
+  other.on('error', () => {}) // it is only a probe's
+  try {
+    await client.query(`listen ${identifier(channel)}`)
+    const served = other.connect().then(async () => { await other.query(`notify ${identifier(channel)}`) })
+    served.catch(() => {}) // it is awaited further down
+    const isHeard = await hears(client, channel, clock)
+    if (!isHeard && await hasOneToItself(client, first, served)) return
+    await served
+    if (!isHeard) throw new FST_HOURLY_SYNC_POOLED('a notification to this session was not heard')
+    for (let round = 0; round < ROUNDS; round++) {
+      const [backend] = await Promise.all([backendOf(client), other.query(ours(busyFor, [BUSY / 1_000]))])
+      if (backend !== first) throw new FST_HOURLY_SYNC_POOLED(`backend ${first} answered first, then ${backend}`)
+    }
+  } finally {
+    other.end().catch(() => {})
+  }
+}
+
+async function backendOf (client: ClientBase): Promise<number> {
+  const { rows: [row] } = await client.query<{ backend: number }>(ours(backendPid))
+  return row!.backend
+}
+
+async function hears (client: ClientBase, channel: string, clock: Clock): Promise<boolean> {
+  const heard = new AbortController()
+  const listener = (notification: { channel: string }): void => { if (notification.channel === channel) heard.abort() }
+  client.on('notification', listener)
+  await wait(clock, HEARD, heard.signal)
+  client.removeListener('notification', listener)
+  await client.query(`unlisten ${identifier(channel)}`)
+  return heard.signal.aborted
+}
+
+/**
+ * Whether the pooler lets the other client wait while this one is answered again and again, by one backend. Then that backend is kept for this client:
+ * a pool of sessions that has no more. Who shares a backend waits for it in turn.
+ */
+async function hasOneToItself (client: ClientBase, first: number, served: Promise<void>): Promise<boolean> {
+  let isServed = false
+  served.then(() => { isServed = true }, () => { isServed = true })
+  for (let turn = 0; turn < ROUNDS; turn++) {
+    if (await backendOf(client) !== first) return false
+  }
+  return !isServed
+}
+
+/** A channel that no other process listens on. */
+export function probeChannel (): string {
+  return `hourly_sync_${randomBytes(8).toString('hex')}`
+}
+
+/** Makes the second connection as `pool` makes its own, or as the lock session is made. */
+export function secondOf (pool: Pool, lock: ClientConfig | undefined): Second {
+  if (lock !== undefined) return () => new pg.Client(lock)
+  const { Client = pg.Client, options } = pool as Pool & { Client?: typeof pg.Client }
+  return () => new Client(options as ClientConfig)
+}
+
+/**
+ * Whether the role may do what the plugin does.
+ *
+ * @throws FST_HOURLY_SYNC_RIGHTS naming what is missing
+ */
+export async function probeRights (client: ClientBase, schema: string): Promise<void> {
+  const { rows } = await client.query<{ missing: string }>(ours(missingRights, [identifier(schema)]))
+  if (rows.length > 0) throw new FST_HOURLY_SYNC_RIGHTS(schema, rows.map(row => row.missing).join(', '))
+}
+
+/** What is worth a warning about a pool, at boot and without asking the database. */
+export function warnAboutPool (pool: Pool, settings: Settings, log: FastifyBaseLogger): void {
+  if (settings.lock !== undefined) return
+  const { max, maxLifetimeSeconds } = (pool.options ?? {}) as { max?: number, maxLifetimeSeconds?: number }
+  if (max === 1) {
+    log.warn('the pool has one client, and a run holds it: requests wait for the run, and a sync that queries the pool itself waits for ever')
+  }
+  if (maxLifetimeSeconds !== undefined && maxLifetimeSeconds > 0 && maxLifetimeSeconds * 1_000 < settings.timeout) {
+    log.warn({ maxLifetimeSeconds, timeout: settings.timeout }, 'maxLifetimeSeconds of the pool is shorter than the timeout of the sync')
+  }
+}

@@ -15,6 +15,9 @@ import type { Hold, NotStarted } from './types.js'
 /** Deaths in a row after which a sync waits for its next slot: it may be what kills the processes. */
 const DEATHS = 3
 
+/** The most that a timeout of the server can be, milliseconds. */
+const LONGEST_TIMEOUT = 2 ** 31 - 1
+
 export interface Request {
   trigger: 'schedule' | 'manual'
   /** Whether to run even when the slot is not due. */
@@ -172,7 +175,7 @@ export function createRunner (context: Context): Runner {
 
   async function begin (session: Session, lease: Lease, id: string, { trigger, force, fresh }: Request): Promise<BeginRow> {
     const since = settings.initialSince
-    const idle = `${3 * settings.heartbeat}ms`
+    const idle = `${Math.min(3 * settings.heartbeat, LONGEST_TIMEOUT)}ms`
     try {
       const [row] = await lease.limited(session.own<BeginRow>(statements.begin, [
         ...judging(fresh), key.toString(), force, trigger, id, worker.host, worker.pid, settings.overlap,

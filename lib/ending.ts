@@ -139,14 +139,17 @@ function isReported (state: RunState, transient: boolean, begun: Begun, row: Beg
 }
 
 /** At most once a day, and under the lock, so that one process does it. */
-async function prune ({ context: { settings, statements }, session, row, log }: Parts, now: number): Promise<void> {
+async function prune ({ context: { settings, statements, clock }, session, row, log, limit }: Parts, now: number): Promise<void> {
   if (row.pruned_at !== null && now - Number(row.pruned_at) < DAY && Number(row.pruned_at) <= now) return
+  // the lock is still held: what waits here for somebody else ends with the session
+  const limited = async <R extends object>(text: string, values: unknown[]): Promise<R[]> =>
+    await within(clock, session.own<R>(text, values), { ms: limit, held: true, late: () => new FST_HOURLY_SYNC_UNAVAILABLE('pruning the history', limit) })
   try {
     for (let gone = PRUNED_AT_ONCE; gone === PRUNED_AT_ONCE;) {
-      const [row] = await session.own<{ gone: number }>(statements.prune, [settings.name, '', settings.keepFor, PRUNED_AT_ONCE])
+      const [row] = await limited<{ gone: number }>(statements.prune, [settings.name, '', settings.keepFor, PRUNED_AT_ONCE])
       gone = row!.gone
     }
-    await session.own(statements.pruned, [settings.name, ''])
+    await limited(statements.pruned, [settings.name, ''])
   } catch (error) {
     log.warn({ err: logged(asError(error)) }, 'the history could not be pruned')
   }

@@ -3,7 +3,7 @@ import pg from 'pg'
 import t from 'tap'
 import { lockKey } from '../lib/lock-key.js'
 import { levels, setStage, type Stage } from './helpers/host.js'
-import { handClock } from './helpers/hand-clock.js'
+import { fastClock, handClock } from './helpers/hand-clock.js'
 import { startPostgres } from './helpers/postgres.js'
 import { gate, until } from './helpers/until.js'
 
@@ -62,8 +62,10 @@ t.test('a status during a run', async t => {
     }
   })
   const other = await stage.host()
-  await until(async () => (await one.sync.status()).progress)
-  const status = await one.sync.status()
+  const status = await until(async () => { // an answer of half a second ago may still serve
+    const status = await one.sync.status()
+    return status.progress !== null && status.holder !== null && status
+  })
   t.match(status, {
     syncing: true,
     progress: { done: 3, total: 12 },
@@ -149,11 +151,11 @@ t.test('isSyncing sees the run of another process, and its end', async t => {
   t.equal(await other.app.isSyncing(), false)
   const answer = await one.app.triggerSync()
   t.equal(await one.app.isSyncing(), true)
-  await until(async () => await other.app.isSyncing(), 5_000) // the answer of half a second ago may still serve
+  await until(async () => await other.app.isSyncing()) // the answer of half a second ago may still serve
   on.open()
   await (answer.started && answer.finished)
   t.equal(await one.app.isSyncing(), false)
-  await until(async () => !await other.app.isSyncing(), 5_000)
+  await until(async () => !await other.app.isSyncing())
 })
 
 t.test('isSyncing sees a lock whose key is negative as well', async t => {
@@ -349,4 +351,20 @@ t.test('a history that cannot be pruned harms no run', async t => {
   t.match(await sync.runOnce({ force: true }), { outcome: 'succeeded' })
   t.match(log.said('the history could not be pruned'), [{ level: levels.warn, err: { message: 'refused' } }])
   t.equal(await stage.holders(), 0)
+})
+
+t.test('a prune that waits for somebody else does not keep the lock', async t => {
+  const stage = await setStage(t, cluster)
+  const { sync, log } = stage.bare({ enabled: false }, fastClock(20))
+  await sync.runOnce()
+  const id = await addRun(stage, new Date('2024-01-01T00:00:00Z'))
+  await stage.query(`update ${stage.schema}.sync set pruned_at = null`)
+  const client = new pg.Client({ connectionString: cluster.url() })
+  await client.connect()
+  t.teardown(async () => await client.end())
+  await client.query('begin')
+  await client.query(`select from ${stage.schema}.run where id = $1 for update`, [id])
+  t.match(await sync.runOnce({ force: true }), { outcome: 'succeeded' })
+  await until(async () => await stage.holders() === 0)
+  t.match(log.said('the history could not be pruned'), [{ err: { code: 'FST_HOURLY_SYNC_UNAVAILABLE' } }])
 })

@@ -156,14 +156,17 @@ function isReported (state: RunState, transient: boolean, { begun, reported }: S
 }
 
 /** At most once a day, and under the lock, so that one process does it. */
-async function prune ({ context: { settings, statements }, session, started: { prunedAt }, log }: Parts, now: number): Promise<void> {
+async function prune ({ context: { settings, statements, clock }, session, started: { prunedAt }, log, limit }: Parts, now: number): Promise<void> {
   if (prunedAt !== null && now - Number(prunedAt) < DAY && Number(prunedAt) <= now) return
+  // the lock is still held: what waits here for somebody else ends with the session
+  const limited = async <R extends object>(text: string, values: unknown[]): Promise<R[]> =>
+    await within(clock, session.own<R>(text, values), { ms: limit(), held: true, late: () => new FST_HOURLY_SYNC_UNAVAILABLE('pruning the history', limit()) })
   try {
     for (let gone = PRUNED_AT_ONCE; gone === PRUNED_AT_ONCE;) {
-      const [row] = await session.own<{ gone: number }>(statements.prune, [settings.name, '', settings.keepFor, PRUNED_AT_ONCE])
+      const [row] = await limited<{ gone: number }>(statements.prune, [settings.name, '', settings.keepFor, PRUNED_AT_ONCE])
       gone = row!.gone
     }
-    await session.own(statements.pruned, [settings.name, ''])
+    await limited(statements.pruned, [settings.name, ''])
   } catch (error) {
     log.warn({ err: logged(asError(error)) }, 'the history could not be pruned')
   }

@@ -297,7 +297,8 @@ export function statements (schemaName: string): Statements {
       greatest(now, ${ms('watermark')}) as window_end,
       case
         when watermark is not null then least(${ms('watermark')}, now) - $15::bigint
-        else least(coalesce($16::bigint, now - $17::bigint), now)
+        when $16::bigint is not null then least($16::bigint, now) -- which passes over a null
+        when $17::bigint is not null then now - $17::bigint
       end as window_start
     from judged
   ),

@@ -98,7 +98,7 @@ export async function calm ({ database: { ask }, fleet, service, consoles, breac
   }
 }
 
-const plain = (value: unknown): string => value instanceof Date ? value.toISOString() : JSON.stringify(value)
+const plain = (value: unknown): string => JSON.stringify(value)
 
 /** Everybody is told to end in order, and has to, by itself. */
 export async function closeAll (fleet: Fleet): Promise<void> {

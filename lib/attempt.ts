@@ -25,6 +25,8 @@ export interface Request {
   order: number
   /** Whether somebody waits for the answer. */
   hurry: boolean
+  /** Calls the attempt off while it waits for a connection. */
+  signal?: AbortSignal
 }
 
 /** What the server said at a look, epoch milliseconds on its clock. */
@@ -39,9 +41,16 @@ export interface Look {
   ahead: number | null
 }
 
+interface Claim {
+  seen: Look | null
+  /** Null when the slot is not due, and the lock was not tried for. */
+  locked: boolean | null
+  backend: number
+}
+
 export type Attempt =
   | { started: false, outcome: NotStarted, reason: string | null, look: Look | null, refusal: Refusal | null }
-  | { started: true, look: Look, run: Conducted }
+  | { started: true, look: Look | null, run: Conducted }
 
 export interface Runner {
   attempt: (request: Request) => Promise<Attempt>
@@ -49,7 +58,7 @@ export interface Runner {
   readonly current: Conducted | undefined
   /** Starts nothing more, and tells what is under way to stop. Does not wait. */
   close: () => void
-  /** Resolves when no attempt and no run is under way. */
+  /** Resolves when no attempt is under way, and the end of every run is recorded. */
   idle: () => Promise<void>
 }
 
@@ -80,6 +89,8 @@ export function createRunner (context: Context): Runner {
     const bar = barred()
     if (bar !== undefined) return notStarted(bar)
     const stop = new AbortController()
+    const callOff = (): void => { stop.abort() }
+    request.signal?.addEventListener('abort', callOff)
     waiting.add(stop)
     try {
       if (source !== gate && !request.force) {
@@ -95,13 +106,14 @@ export function createRunner (context: Context): Runner {
         return notStarted(bar)
       })
     } catch (error) {
-      const bar = barred()
+      const bar = barred() ?? (request.signal?.aborted === true ? 'closing' : undefined)
       if (bar !== undefined) return notStarted(bar) // the wait was called off, or would have been
       const refused = refusal(error, settings.schema)
       if (refused.outcome === 'refused') context.forget()
       return { ...notStarted(refused.outcome, refused.reason), refusal: refused }
     } finally {
       waiting.delete(stop)
+      request.signal?.removeEventListener('abort', callOff)
     }
   }
 
@@ -119,21 +131,18 @@ export function createRunner (context: Context): Runner {
   }
 
   async function claim (lease: Lease, request: Request): Promise<Attempt> {
-    const row = await asked(lease, async () => {
+    const { seen, locked, backend } = await asked(lease, async () => {
       await context.prepare(lease, true)
-      const { rows: [row] } = await lease.client.query<ClaimRow>(ours(statements.claim, [...judging(request.fresh), key.toString(), request.force]))
-      if (row!.hold === 'first-run' && !request.force) await install(lease, Number(row!.slot))
-      return row!
+      return request.force ? await tryLock(lease) : await lookAndLock(lease, request.fresh)
     })
-    const seen = toLook(row)
-    if (row.locked !== true) {
+    if (locked !== true) {
       lease.giveBack()
-      return row.locked === null ? notStarted('not-due', seen.hold, seen) : notStarted('running', null, seen)
+      return locked === null ? notStarted('not-due', seen!.hold, seen) : notStarted('running', null, seen)
     }
     const session = createSession({
       lease,
       clock: context.clock,
-      backend: row.backend,
+      backend,
       proof: [statements.prove, [classid, objid]],
       unlock: [statements.unlock, [key.toString()]]
     })
@@ -147,6 +156,18 @@ export function createRunner (context: Context): Runner {
     if (closing) conducted.close(new FST_HOURLY_SYNC_CLOSING())
     hold(conducted)
     return { started: true, look: seen, run: conducted }
+  }
+
+  async function lookAndLock (lease: Lease, fresh: boolean): Promise<Claim> {
+    const { rows: [row] } = await lease.client.query<ClaimRow>(ours(statements.claim, [...judging(fresh), key.toString()]))
+    const seen = toLook(row!)
+    if (seen.hold === 'first-run') await install(lease, seen.slot)
+    return { seen, locked: row!.locked, backend: row!.backend }
+  }
+
+  async function tryLock (lease: Lease): Promise<Claim> {
+    const { rows: [row] } = await lease.client.query<{ locked: boolean, backend: number }>(ours(statements.tryLock, [key.toString()]))
+    return { seen: null, ...row! }
   }
 
   async function begin (session: Session, lease: Lease, id: string, { trigger, force, fresh }: Request): Promise<BeginRow> {
@@ -176,11 +197,17 @@ export function createRunner (context: Context): Runner {
   function hold (run: Conducted): void {
     current = run
     for (const other of waiting) other.abort()
-    const over = Promise.all([run.finished, run.settled]).then(() => {
-      current = undefined
-      underWay.delete(over)
-    })
-    underWay.add(over)
+    Promise.all([run.finished, run.settled]).then(() => { current = undefined })
+    track(run.finished)
+  }
+
+  async function track<T> (work: Promise<T>): Promise<T> {
+    underWay.add(work)
+    try {
+      return await work
+    } finally {
+      underWay.delete(work)
+    }
   }
 
   /** The first look of a sync that waits for its second slot: this one counts as served. */
@@ -204,13 +231,9 @@ export function createRunner (context: Context): Runner {
 
   return {
     get current () { return current },
-    async attempt (request) {
-      const answer = attempt(request)
-      const tracked = answer.finally(() => underWay.delete(tracked))
-      underWay.add(tracked)
-      return await answer
-    },
+    attempt: async request => await track(attempt(request)),
     close () {
+      if (closing) return
       closing = true
       for (const stop of waiting) stop.abort()
       current?.close(new FST_HOURLY_SYNC_CLOSING())

@@ -63,7 +63,7 @@ export async function recordEnd (parts: Parts): Promise<Ended> {
       session.destroy()
     }
   }
-  ended ??= await recordLost(parts, error)
+  ended ??= await recordLost(parts, error, transient)
   say(parts, ended, transient)
   return ended
 }
@@ -88,15 +88,16 @@ async function finish ({ context, session, begun, row, verdict, limit }: Parts, 
  * The session is gone, or the lock. What the run came to is then decided by what the database has: a finish whose answer was lost
  * stands; anything else is said as far as it can be, and never as a success.
  */
-async function recordLost ({ context, begun, session, verdict, limit, lasted, log }: Parts, error: ErrorRecord | null): Promise<Ended> {
+async function recordLost ({ context, begun, session, row: before, verdict, limit, lasted, log }: Parts, error: ErrorRecord | null, transient: boolean): Promise<Ended> {
   const { settings, statements, gate, clock } = context
   const { state, error: kept } = verdict.state === 'succeeded' || session.lost !== undefined
     ? { state: 'lock-lost' as const, error: errorRecord(session.lost ?? new FST_HOURLY_SYNC_LOCK_LOST('the end of the run was not answered')) }
     : { state: verdict.state, error }
+  const wait = retryIn(context, begun.attempt, verdict.state === 'succeeded' ? undefined : verdict.error)
   try {
     const asked = gate.ask<RunRow>(statements.lost, [
       settings.name, '', begun.id, begun.trigger, begun.slot, begun.attempt, begun.since, begun.until, begun.at, `${worker.host}:${worker.pid}`, json(kept ?? undefined), state,
-      isAttempt(state, begun), retryIn(context, begun.attempt).delay
+      isAttempt(state, begun), wait.delay, wait.atLeast, isReported(state, transient, begun, before) ? begun.slot : null, settings.every
     ])
     const [row] = await within(clock, asked, { ms: limit, held: true, late: () => new FST_HOURLY_SYNC_UNAVAILABLE('recording the end of the run', limit) })
     return { record: toRecord(row!), now: null, notBefore: null }
@@ -116,12 +117,15 @@ function retryIn ({ settings }: Context, attempt: number, error?: Error): { dela
 }
 
 function judgedTransient ({ context: { settings }, log }: Parts, error: Error): boolean {
+  const say = (thrown: unknown): void => { log.error({ err: logged(asError(thrown)) }, 'isTransient threw') }
   try {
-    return settings.isTransient?.(error) ?? isTransient(error)
+    const judged: unknown = settings.isTransient?.(error)
+    if (typeof judged === 'boolean') return judged
+    Promise.resolve(judged).catch(say) // an async one judges too late, and must not end the process
   } catch (thrown) {
-    log.error({ err: logged(asError(thrown)) }, 'isTransient threw')
-    return isTransient(error)
+    say(thrown)
   }
+  return isTransient(error)
 }
 
 /** Whether the end uses up an attempt of its slot. */
@@ -138,7 +142,10 @@ function isReported (state: RunState, transient: boolean, begun: Begun, row: Beg
 async function prune ({ context: { settings, statements }, session, row, log }: Parts, now: number): Promise<void> {
   if (row.pruned_at !== null && now - Number(row.pruned_at) < DAY && Number(row.pruned_at) <= now) return
   try {
-    await session.own(statements.prune, [settings.name, '', settings.keepFor, PRUNED_AT_ONCE])
+    for (let gone = PRUNED_AT_ONCE; gone === PRUNED_AT_ONCE;) {
+      const [row] = await session.own<{ gone: number }>(statements.prune, [settings.name, '', settings.keepFor, PRUNED_AT_ONCE])
+      gone = row!.gone
+    }
     await session.own(statements.pruned, [settings.name, ''])
   } catch (error) {
     log.warn({ err: logged(asError(error)) }, 'the history could not be pruned')

@@ -26,24 +26,37 @@ const LONGEST = 2_000
 
 type Pattern = [RegExp, string]
 
+const named = '(?:api[_-]?key|access[_-]?key|access[_-]?token|refresh[_-]?token|auth[_-]?token|token|secret|client[_-]?secret|password|passwd|pwd|signature|sig)'
+/** What stands between a name and its value; quotes may be escaped, where JSON lies in JSON. */
+const between = String.raw`(?:\\*["']?\s*[=:]|\\*["']\s*,)\s*(?:\[\s*)?`
+
 const secrets: Pattern[] = [
-  [/\b([a-z][a-z\d+.-]*:\/\/)[^\s/@:]*:[^\s@]*@/gi, '$1***@'],
-  [/\b(authorization["']?\s*[:=]\s*["']?)(?:(?:bearer|basic|digest|token)\s+)?[^\s"',;]+/gi, '$1***'],
+  // a password may hold a raw / or @
+  [/\b([a-z][a-z\d+.-]{0,30}:\/\/)[^\s/@:]*:[^\s@]*(?:@[^\s/?#@]*)*@/gi, '$1***@'],
+  [new RegExp(String.raw`(authorization${between}\\*["']?)(?:[\w-]+\s+)?[^\s"',;\\]+`, 'gi'), '$1***'],
   [/\b(bearer\s+)[\w.~+/-]+=*/gi, '$1***'],
-  [/((?:api[_-]?key|access[_-]?key|access[_-]?token|refresh[_-]?token|auth[_-]?token|token|secret|client[_-]?secret|password|passwd|pwd|signature|sig)["']?\s*[=:]\s*["']?)[^\s"'&,;]+/gi, '$1***']
+  [new RegExp(String.raw`(${named}${between}(["']))(?:\\[^]|(?!\2)[^\\])*`, 'gi'), '$1***'],
+  [new RegExp(String.raw`(${named}${between}\\+(["']))(?:(?!\\*\2)[^])*`, 'gi'), '$1***'],
+  [new RegExp(String.raw`(${named}${between})(?![\\"'[])[^\s"'&,;\\]+`, 'gi'), '$1***']
 ]
 
 /** Takes secrets out of a text and cuts it, so that it can be stored and shown. */
 export function redact (text: string): string {
   // cut first as well: the time a pattern takes must not depend on what a server sends
-  const clean = secrets.reduce((rest, [pattern, instead]) => rest.replace(pattern, instead), text.slice(0, 4 * LONGEST))
+  const clean = secrets.reduce((rest, [pattern, instead]) => rest.replace(pattern, instead), text.slice(0, 4 * LONGEST).replaceAll('\0', ''))
   const cut = clean.length > LONGEST ? `${clean.slice(0, LONGEST - 1)}…` : clean
-  return cut.replaceAll('\0', '').toWellFormed() // jsonb takes neither
+  return cut.toWellFormed() // jsonb takes neither NUL nor half of a surrogate pair
 }
 
-/** Whatever was thrown, as an error. */
+/** Whatever was thrown, as an error whose name, message and stack can be read as texts. */
 export function asError (thrown: unknown): Error {
-  return thrown instanceof Error ? thrown : new FST_HOURLY_SYNC_NOT_AN_ERROR(inspect(thrown, { depth: 1 }))
+  try {
+    if (!(thrown instanceof Error)) return new FST_HOURLY_SYNC_NOT_AN_ERROR(inspect(thrown, { depth: 1 }))
+    for (const part of [thrown.name, thrown.message, thrown.stack]) String(part)
+    return thrown
+  } catch { // of a getter, a proxy, an object that cannot be a text
+    return new FST_HOURLY_SYNC_NOT_AN_ERROR('something that cannot be read')
+  }
 }
 
 interface Loose { code?: unknown, status?: unknown, statusCode?: unknown, response?: { status?: unknown, statusCode?: unknown }, cause?: unknown }
@@ -92,7 +105,7 @@ export function logged (error: Error): Error {
   const { code, cause } = error as Loose
   const copy = Object.assign(new Error(redact(String(error.message))), {
     ...(typeof code === 'string' && { code }),
-    ...(cause !== undefined && { cause: redact(cause instanceof Error ? cause.message : inspect(cause, { depth: 0 })) })
+    ...(cause !== undefined && { cause: redact(cause instanceof Error ? String(asError(cause).message) : inspect(cause, { depth: 0 })) })
   })
   copy.name = error.name
   copy.stack = redact(String(error.stack))

@@ -17,7 +17,7 @@ export interface History {
   runs: (options?: { limit?: number, before?: string }) => Promise<RunRecord[]>
 }
 
-export type Known = Pick<Status, 'syncing' | 'holder' | 'wedged' | 'lastSuccess' | 'lastRun' | 'lastError' | 'watermark' | 'slot' | 'nextSlot' | 'behindSlots' | 'due' | 'hold'>
+export type Known = Pick<Status, 'syncing' | 'holder' | 'wedged' | 'lastSuccess' | 'lastRun' | 'lastError' | 'watermark' | 'slot' | 'nextSlot' | 'lastSlot' | 'lastSlotAhead' | 'behindSlots' | 'due' | 'hold'>
 
 /** How long an answer to "who holds the lock" serves. Milliseconds. */
 const FRESH = 500
@@ -81,6 +81,8 @@ export function createHistory (context: Context, runner: Runner): History {
         watermark: instant(row.watermark),
         slot: instant(row.slot),
         nextSlot: new Date(nextSlot(now, settings.every, settings.offset)),
+        lastSlot: instant(row.last_slot),
+        lastSlotAhead: row.last_slot !== null && Number(row.last_slot) > Number(row.slot) + settings.every,
         behindSlots: served ? 0 : Number(row.missed) + 1,
         due: row.hold === null,
         hold: row.hold as Hold | null
@@ -108,6 +110,8 @@ export const unknown = (error: unknown): Known & { unavailable: string } => ({
   watermark: null,
   slot: null,
   nextSlot: null,
+  lastSlot: null,
+  lastSlotAhead: null,
   behindSlots: null,
   due: null,
   hold: null

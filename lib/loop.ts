@@ -35,7 +35,7 @@ export function startLoop ({ settings, clock, attempt, looked, chance }: Parts):
     let delay = settings.startupDelay
     while (await sleep(delay)) {
       const order = clock.now() // who has waited longest is served first
-      const answer = await attempt({ trigger: 'schedule', force: false, fresh, order, hurry: false })
+      const answer = await attempt({ trigger: 'schedule', force: false, fresh, order, hurry: false, signal: stop.signal })
       if (answer.started || answer.look !== null) fresh = false
       const answered = clock.elapsed()
       looked(answer)
@@ -48,7 +48,7 @@ export function startLoop ({ settings, clock, attempt, looked, chance }: Parts):
       const ended = await answer.run.finished
       const recorded = clock.elapsed()
       // without an answer of the server, its clock is this much further than at the look
-      const now = ended.now ?? answer.look.now + (recorded - answered)
+      const now = ended.now ?? answer.look!.now + (recorded - answered)
       delay = afterRun(settings, ended, now, chance()) - (clock.elapsed() - recorded)
     }
   }

@@ -108,11 +108,16 @@ async function apply (connection: Connection, schemaName: string, version: numbe
 
 interface Inspection { schema: boolean, present: boolean, replica: boolean, version: number }
 
+/**
+ * Reads the catalog's tables: `to_regclass` and its like answer from a cache, which inside a transaction is brought up to date only with the next
+ * table it touches, and may be older than the lock that was waited for.
+ */
 async function inspect (connection: Connection, schemaName: string): Promise<Inspection> {
   const schema = identifier(schemaName)
   const { rows: [found] } = await connection.query(ours(
-    `select to_regnamespace($1::text) is not null as schema, to_regclass($1::text || '.migration') is not null as present,
-      pg_is_in_recovery() as replica`, [schema]))
+    `select exists (select from pg_namespace where nspname = $1::text) as schema,
+      exists (select from pg_class join pg_namespace on pg_namespace.oid = relnamespace where nspname = $1::text and relname = 'migration') as present,
+      pg_is_in_recovery() as replica`, [schemaName]))
   if (!found.present) return { ...found, version: 0 }
   const { rows: [newest] } = await connection.query(ours(`select coalesce(max(version), 0)::int as version from ${schema}.migration`))
   return { ...found, version: newest.version }

@@ -2,6 +2,7 @@ import { inspect } from 'node:util'
 import type { ClientConfig, Pool } from 'pg'
 import { duration } from './duration.js'
 import { FST_HOURLY_SYNC_INVALID_OPTION } from './errors.js'
+import { redact } from './failure.js'
 import type { HourlySyncOptions, SyncFunction, SyncRun } from './types.js'
 
 /** The options, checked and complete. Durations are milliseconds. */
@@ -20,7 +21,7 @@ export interface Settings {
   readonly firstRun: 'run' | 'wait'
   readonly overlap: number
   /** An instant in epoch milliseconds, or milliseconds before now. */
-  readonly initialSince: { at: number } | { back: number } | null
+  readonly initialSince: Readonly<{ at: number } | { back: number }> | null
   readonly timeout: number
   readonly abandonAfter: number
   readonly retry: Readonly<{ limit: number, delay: number, maxDelay: number }>
@@ -99,7 +100,14 @@ export function parseOptions (options: HourlySyncOptions, environment: NodeJS.Pr
 }
 
 function invalid (option: string, expected: string, got: unknown): Error {
-  return new FST_HOURLY_SYNC_INVALID_OPTION(option, expected, inspect(got, { depth: 0, breakLength: Infinity, maxStringLength: 100 }))
+  return new FST_HOURLY_SYNC_INVALID_OPTION(option, expected, shown(got))
+}
+
+/** A value as a message can show it: what is in an object may be a secret, and so may a part of a text. */
+function shown (value: unknown): string {
+  if (typeof value === 'string') return inspect(redact(value), { maxStringLength: 100 })
+  if (isObject(value) && !(value instanceof Date)) return 'an object'
+  return Array.isArray(value) ? 'an array' : inspect(value, { depth: -1 })
 }
 
 function isObject (value: unknown): value is Record<string, unknown> {
@@ -121,7 +129,8 @@ function group (option: string, value: unknown, names: string[]): Record<string,
 function refuseUnknown (given: Record<string, unknown>, names: readonly string[], within: string): void {
   for (const name of Object.keys(given)) {
     if (names.includes(name) || (within === '' && fastifys.includes(name))) continue
-    const near = names.find(candidate => distance(candidate.toLowerCase(), name.toLowerCase()) <= 2)
+    // two letters of a name of two are all of it
+    const near = names.find(candidate => distance(candidate.toLowerCase(), name.toLowerCase()) <= Math.min(2, candidate.length / 2))
     // the value may be a secret
     throw new FST_HOURLY_SYNC_INVALID_OPTION(`${within}${name}`,
       near === undefined ? `one of ${names.join(', ')}` : `spelled '${within}${near}' (did you mean that?)`, `'${name}'`)
@@ -191,23 +200,21 @@ function loopOn (value: unknown, environment: NodeJS.ProcessEnv): boolean {
   return enabled && environment.FASTIFY_HOURLY_SYNC_LOOP !== 'off'
 }
 
-function missing (requires: unknown): string[] {
-  if (requires === undefined) return []
-  return Object.entries(object('requires', requires))
-    .filter(([, value]) => value === undefined || value === null || value === '')
-    .map(([name]) => name)
+function missing (requires: unknown): readonly string[] {
+  const given = requires === undefined ? {} : object('requires', requires)
+  return Object.freeze(Object.keys(given).filter(name => given[name] === undefined || given[name] === null || given[name] === ''))
 }
 
 function initialSince (value: unknown): Settings['initialSince'] {
   if (value === undefined || value === null) return null
-  if (value instanceof Date && !Number.isNaN(value.getTime())) return { at: value.getTime() }
+  if (value instanceof Date && !Number.isNaN(value.getTime())) return Object.freeze({ at: value.getTime() })
   const back = duration(value)
   if (back === undefined) throw invalid('initialSince', `a valid Date, null, or ${inWords} before now`, value)
-  return { back }
+  return Object.freeze({ back })
 }
 
 function retry (value: unknown): Settings['retry'] {
-  if (value === false) return { limit: 0, delay: 0, maxDelay: 0 }
+  if (value === false) return Object.freeze({ limit: 0, delay: 0, maxDelay: 0 })
   const given = value === undefined ? {} : group('retry', value, ['limit', 'delay', 'maxDelay'])
   const limit = given.limit === undefined ? 3 : given.limit
   if (typeof limit !== 'number' || !Number.isInteger(limit) || limit < 0 || limit > 1_000) {

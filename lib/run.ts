@@ -163,6 +163,7 @@ export function conduct ({ context, session, begun, row }: Parts): Conducted {
     finished: carryOut(),
     settled,
     close (why) {
+      if (isOver) return
       stop('interrupted', why)
       finishLimit = Math.min(LAST_WORDS, settings.closeTimeout / 5)
       // held: the process must live to see the close through

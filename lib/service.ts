@@ -38,7 +38,7 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
   let opened: Opened | undefined
   let loop: Loop | undefined
   let lastLook: LastLook | null = null
-  let closed = false
+  let closeBy: number | undefined
 
   function parts (): Opened {
     if (opened === undefined) throw new FST_HOURLY_SYNC_NO_POOL(settings.name, 'this moment: the app is not ready yet')
@@ -92,19 +92,27 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
 
   function whyOff (): string {
     if (settings.missing.length > 0) return `not configured: ${settings.missing.join(', ')}`
-    if (closed) return 'closing'
+    if (closeBy !== undefined) return 'closing'
     return settings.enabled ? 'stopped' : 'not enabled'
   }
 
   function start (): void {
     const { runner } = parts()
-    if (loop !== undefined || closed || settings.missing.length > 0) return
+    if (loop !== undefined || closeBy !== undefined || settings.missing.length > 0) return
     loop = startLoop({ settings, clock, attempt: runner.attempt, looked, chance: Math.random })
   }
 
   function stop (): void {
     loop?.stop()
     loop = undefined
+  }
+
+  /** The deadline counts from the first call: many syncs close together, not one after the other. */
+  function abort (): number {
+    stop()
+    opened?.runner.close()
+    closeBy ??= clock.elapsed() + settings.closeTimeout
+    return closeBy
   }
 
   return {
@@ -129,19 +137,13 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
     isSyncing: async () => await parts().history.isSyncing(),
     runs: async options => await parts().history.runs(options),
 
-    abort () {
-      closed = true
-      stop()
-      opened?.runner.close()
-    },
+    abort,
 
     async close () {
-      closed = true
-      stop()
+      const deadline = abort()
       if (opened === undefined) return
-      opened.runner.close()
       // whatever is left then has had its session destroyed
-      await within(clock, opened.runner.idle(), { ms: settings.closeTimeout, held: true, late: () => new Error('late') }).catch(() => {})
+      await within(clock, opened.runner.idle(), { ms: deadline - clock.elapsed(), held: true, late: () => new Error('late') }).catch(() => {})
     }
   }
 }

@@ -41,7 +41,7 @@ export interface Session {
   /** Why the lock is no longer ours, once it is known. */
   readonly lost: Error | undefined
   /** A statement of ours: waits its turn, and checks that it reached the backend that holds the lock. */
-  own: <R extends { backend?: number }>(text: string, values: unknown[]) => Promise<R[]>
+  own: <R extends object>(text: string, values: unknown[]) => Promise<R[]>
   /** What the host is given. */
   readonly host: {
     query: Query
@@ -190,7 +190,7 @@ export function createSession ({ lease, clock, backend, proof, unlock }: Session
       await queue.idle()
       const left = lost === undefined && client.getTransactionStatus() !== 'I'
       if (left) await queue.turn(rollback)
-      return left ? new FST_HOURLY_SYNC_OPEN_TRANSACTION('when the sync had ended') : watch.unseen()
+      return left ? new FST_HOURLY_SYNC_OPEN_TRANSACTION('when the sync had ended') : await watch.unseen()
     },
     busy: () => queue.busy() || client.getTransactionStatus() !== 'I',
     async prove () {

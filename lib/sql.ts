@@ -197,6 +197,7 @@ export interface HolderRow {
 /** The texts, for one schema. */
 export interface Statements {
   claim: string
+  tryLock: string
   look: string
   begin: string
   prove: string
@@ -225,18 +226,24 @@ const missed = `case
  *
  * The check of the client's connection needs an operating system that can be asked; elsewhere setting it is an error.
  */
-const sessionSettings = `(
-      select count(set_config(pg_settings.name, wanted.value, false))
-      from (values
-        ('application_name', $21::text),
-        ('idle_session_timeout', $22::text),
-        ('tcp_keepalives_idle', '20'),
-        ('tcp_keepalives_interval', '10'),
-        ('tcp_keepalives_count', '3'),
-        ('client_connection_check_interval', case when version() ~ 'linux' then '1s' end)
-      ) as wanted (name, value)
-      join pg_settings on pg_settings.name = wanted.name and wanted.value is not null
-    )::int`
+const sessionSettings = `concat(
+      set_config('application_name', $21::text, false),
+      ${setting('idle_session_timeout', '$22::text')},
+      ${setting('tcp_keepalives_idle', "'20'")},
+      ${setting('tcp_keepalives_interval', "'10'")},
+      ${setting('tcp_keepalives_count', "'3'")},
+      ${setting('client_connection_check_interval', "'1s'", "version() ~ 'linux'")}
+    )`
+
+/** Cheaper than a join with pg_settings, which makes a row of every setting there is. */
+function setting (name: string, value: string, condition = 'true'): string {
+  return `case when ${condition} and current_setting('${name}', true) is not null then set_config('${name}', ${value}, false) end`
+}
+
+/** When a retry may begin, once `ended` is known. `greatest` passes over a null. */
+const notBefore = ({ delay, atLeast, slot, every }: Record<'delay' | 'atLeast' | 'slot' | 'every', string>): string => `greatest(
+          case when ${delay}::bigint is not null then least(ended.finished_at + ${delay}::bigint * interval '1 millisecond', ${at(`${slot}::bigint + ${every}::bigint`)}) end,
+          ended.finished_at + ${atLeast}::bigint * interval '1 millisecond')`
 
 export function statements (schemaName: string): Statements {
   const schema = identifier(schemaName)
@@ -245,8 +252,7 @@ export function statements (schemaName: string): Statements {
 
   return Object.freeze({
     /**
-     * A look: is the slot due, and if so, is the lock free? `$1`..`$8` as for the hold, `$9` lock key, `$10` whether to try
-     * for the lock even when the slot is not due -> {@link ClaimRow}.
+     * A look: is the slot due, and if so, is the lock free? `$1`..`$8` as for the hold, `$9` lock key -> {@link ClaimRow}.
      *
      * Never waits. The lock is tried for in a `case` of a single row, where it is evaluated exactly when meant.
      */
@@ -258,10 +264,13 @@ export function statements (schemaName: string): Statements {
   )
   select now::text, slot::text, hold, not_before::text, last_slot::text, known, started,
     pg_backend_pid() as backend,
-    case when hold is null or $10::boolean then pg_try_advisory_lock($9::bigint) end as locked
+    case when hold is null then pg_try_advisory_lock($9::bigint) end as locked
   from judged`,
 
-    /** The same without the lock, through a pool that is not the lock's. `$1`..`$8` -> {@link ClaimRow}, locked null. */
+    /** The lock, whether the slot is due or not. `$1` lock key -> locked, backend. Never waits. */
+    tryLock: 'select pg_try_advisory_lock($1::bigint) as locked, pg_backend_pid() as backend',
+
+    /** The same as the claim without the lock, through a pool that is not the lock's. `$1`..`$8` -> {@link ClaimRow}, locked null. */
     look: `with ${moment}
   select moment.now::text, moment.slot::text, ${hold} as hold, ${ms('s.not_before')}::text as not_before, ${ms('s.last_slot')}::text as last_slot,
     s.name is not null as known, s.started::text as started, pg_backend_pid() as backend,
@@ -389,9 +398,7 @@ export function statements (schemaName: string): Statements {
       failed_at = case when $19::boolean then ended.finished_at else s.failed_at end,
       not_before = case
         when not $19::boolean then s.not_before
-        else greatest( -- which, like least, passes over a null
-          case when $20::bigint is not null then least(ended.finished_at + $20::bigint * interval '1 millisecond', ${at('$8::bigint + $18::bigint')}) end,
-          ended.finished_at + $21::bigint * interval '1 millisecond')
+        else ${notBefore({ delay: '$20', atLeast: '$21', slot: '$8', every: '$18' })}
       end,
       paused_until = case when $7::text = 'succeeded' then null else s.paused_until end,
       last_failure = case when $15::jsonb is null then s.last_failure
@@ -409,9 +416,14 @@ export function statements (schemaName: string): Statements {
      * What a run without its lock can still say, through any session: that it was lost. It stands over a `vanished` of the same run, never over
      * anything else, and clears no mark but its own. `$1` name, `$2` target, `$3` run id, `$4` trigger, `$5` slot, `$6` attempt,
      * `$7` window start, `$8` window end, `$9` started at, `$10` worker, `$11` error, `$12` state, `$13` whether it uses up an attempt,
-     * `$14` milliseconds until a retry may begin -> the row that stands then.
+     * `$14`, `$15`, `$16`, `$17` as `$20`, `$21`, `$22`, `$18` of the finish -> the row that stands then.
+     *
+     * An end that is there already, for the answer to its finish was lost, was counted with it: nothing is noted a second time.
      */
     lost: `with ${clock},
+  before as materialized (
+    select state from ${run} where id = $3::uuid
+  ),
   ended as (
     insert into ${run} as r (id, name, target, trigger, state, slot, slice, slices, attempt, window_start, window_end, started_at, finished_at, worker, error)
     select $3::uuid, $1::text, $2::text, $4::text, $12::text, ${at('$5::bigint')}, 1, 1, $6::int, ${at('$7::bigint')}, ${at('$8::bigint')}, ${at('$9::bigint')},
@@ -427,12 +439,18 @@ export function statements (schemaName: string): Statements {
     update ${sync} s set
       started = case when s.started->>'id' = $3::text then null else s.started end,
       deaths = case when ended.stood then greatest(0, s.deaths - 1) else s.deaths end,
-      attempts = s.attempts + ($13::boolean)::int,
-      failed_at = case when $13::boolean then ended.finished_at else s.failed_at end,
-      not_before = case when $13::boolean then ended.finished_at + $14::bigint * interval '1 millisecond' else s.not_before end,
-      last_failure = $11::jsonb || jsonb_build_object('at', ${ms('ended.finished_at')}, 'state', ended.state, 'reported', (s.last_failure->>'reported')::bigint)
-    from ended
-    where s.name = $1::text and s.target = $2::text and ended.state = $12::text
+      attempts = s.attempts + counted::int,
+      failed_at = case when counted then ended.finished_at else s.failed_at end,
+      not_before = case
+        when not counted then s.not_before
+        else ${notBefore({ delay: '$14', atLeast: '$15', slot: '$5', every: '$17' })}
+      end,
+      last_failure = $11::jsonb || jsonb_build_object('at', ${ms('ended.finished_at')}, 'state', ended.state,
+        'reported', coalesce($16::bigint, (s.last_failure->>'reported')::bigint))
+    from ended, (
+      select $13::boolean and attempt_slot = ${at('$5::bigint')} as counted from ${sync} where name = $1::text and target = $2::text
+    ) as same
+    where s.name = $1::text and s.target = $2::text and (not ended.stood or (select state from before) = 'vanished')
   )
   select ${runColumns('ended')} from ended`,
 
@@ -444,8 +462,8 @@ export function statements (schemaName: string): Statements {
   values ($1::text, $2::text, $3::bigint, $4::bigint, $5::bigint, ${at('$6::bigint')}, $4::bigint)
   on conflict (name, target) do nothing`,
 
-    /** `$1` name, `$2` target, `$3` milliseconds to keep, `$4` how many at most -> rows gone. Never the last success. */
-    prune: `delete from ${run}
+    /** `$1` name, `$2` target, `$3` milliseconds to keep, `$4` how many at most -> gone. Never the last success. */
+    prune: `with gone as (delete from ${run}
   where id in (
     select id from ${run}
     where name = $1::text and target = $2::text
@@ -458,7 +476,8 @@ export function statements (schemaName: string): Statements {
       )
     order by started_at
     limit $4::int
-  )`,
+  ) returning id)
+  select count(*)::int as gone from gone`,
 
     /** `$1` name, `$2` target. */
     pruned: `update ${sync} set pruned_at = clock_timestamp() where name = $1::text and target = $2::text`,

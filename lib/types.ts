@@ -166,6 +166,10 @@ export interface Status {
   watermark: Date | null
   slot: Date | null
   nextSlot: Date | null
+  /** The last slot that was served. */
+  lastSlot: Date | null
+  /** Whether that lies further ahead than any can, since the clock of the database was set back. It is ignored. */
+  lastSlotAhead: boolean | null
   /** Whole slots nobody served, the current one included. */
   behindSlots: number | null
   due: boolean | null

@@ -12,9 +12,9 @@ class Watched<T> extends Promise<T> {
     return super.then(onfulfilled, onrejected)
   }
 
-  /** Never an unhandled rejection, and does not count as looking. */
-  quiet (onrejected: (reason: unknown) => void): void {
-    super.then(undefined, onrejected)
+  /** Never an unhandled rejection, and does not count as looking. Resolves when this has settled. */
+  quiet (onrejected: (reason: unknown) => void): Promise<void> {
+    return super.then(() => {}, onrejected)
   }
 
   // what `then` gives back is an ordinary promise
@@ -27,20 +27,25 @@ class Watched<T> extends Promise<T> {
 export interface Watch {
   /** Calls `work` and watches its promise. A rejection that nobody handles does not end the process. */
   over: <T>(method: string, work: () => Promise<T>) => Promise<T>
-  /** The first failure that nobody has looked at so far. */
-  unseen: () => Error | undefined
+  /** Waits for the calls under way -> the first failure that nobody has looked at so far. */
+  unseen: () => Promise<Error | undefined>
 }
 
 export function createWatch (): Watch {
   const failures: Array<{ method: string, cause: unknown, promise: Watched<unknown> }> = []
+  const underWay = new Set<Promise<void>>()
 
   return {
     over<T> (method: string, work: () => Promise<T>): Promise<T> {
       const promise = new Watched<T>((resolve, reject) => { work().then(resolve, reject) })
-      promise.quiet(cause => { if (!promise.seen) failures.push({ method, cause, promise }) })
+      const told = promise.quiet(cause => { if (!promise.seen) failures.push({ method, cause, promise }) })
+      underWay.add(told)
+      told.then(() => underWay.delete(told))
       return promise
     },
-    unseen () {
+    async unseen () {
+      // a queue that is idle says nothing yet of the promises that its last turn is about to reject
+      await Promise.all(underWay)
       const failure = failures.find(({ promise }) => !promise.seen)
       return failure && new FST_HOURLY_SYNC_UNOBSERVED(failure.method, { cause: failure.cause })
     }

@@ -18,6 +18,8 @@ export interface Cluster {
   stop: (signal?: 'SIGINT' | 'SIGQUIT') => Promise<void>
   start: () => Promise<void>
   directory: string
+  /** What the server has written to its log so far; statements too, with `log_statement`. */
+  log: () => string
 }
 
 interface Scope { teardown: (fn: () => unknown) => void }
@@ -48,6 +50,7 @@ export async function startPostgres (t: Scope, settings: Record<string, string> 
     listen_addresses: '127.0.0.1',
     ...settings
   }).flatMap(([name, value]) => ['-c', `${name}=${value}`])
+  const written: string[] = []
   const server = new EmbeddedPostgres({
     databaseDir: join(root, 'data'),
     port,
@@ -57,7 +60,7 @@ export async function startPostgres (t: Scope, settings: Record<string, string> 
     initdbFlags: ['--no-sync', '--encoding=UTF8', '--locale=C'],
     postgresFlags: flags,
     createPostgresUser: process.getuid?.() === 0,
-    onLog: () => {},
+    onLog: message => { written.push(String(message)) },
     onError: () => {}
   })
   // the class keeps its child private; tests of crashes need it
@@ -100,6 +103,7 @@ export async function startPostgres (t: Scope, settings: Record<string, string> 
     start,
     stop,
     directory: join(root, 'data'),
+    log: () => written.join(''),
     database: async (name = `test_${++databases}`) => {
       await query(`create database ${name}`)
       return name

@@ -1,0 +1,46 @@
+import t from 'tap'
+import { FST_HOURLY_SYNC_POOLED, FST_HOURLY_SYNC_READ_ONLY, FST_HOURLY_SYNC_RIGHTS, FST_HOURLY_SYNC_SCHEMA, FST_HOURLY_SYNC_UNAVAILABLE } from '../lib/errors.js'
+import { refusal } from '../lib/refusal.js'
+
+const state = (code: string, message = 'as the server says'): Error => Object.assign(new Error(message), { code })
+
+const table: Array<[title: string, thrown: unknown, outcome: 'refused' | 'unavailable', code: string | undefined]> = [
+  ['no such table', state('42P01'), 'refused', 'FST_HOURLY_SYNC_SCHEMA'],
+  ['no such column', state('42703'), 'refused', 'FST_HOURLY_SYNC_SCHEMA'],
+  ['no such schema', state('3F000'), 'refused', 'FST_HOURLY_SYNC_SCHEMA'],
+  ['a missing right', state('42501'), 'refused', 'FST_HOURLY_SYNC_RIGHTS'],
+  ['a read-only transaction', state('25006'), 'refused', 'FST_HOURLY_SYNC_READ_ONLY'],
+  ['a pooler', new FST_HOURLY_SYNC_POOLED('pids differ'), 'refused', 'FST_HOURLY_SYNC_POOLED'],
+  ['a replica', new FST_HOURLY_SYNC_READ_ONLY(), 'refused', 'FST_HOURLY_SYNC_READ_ONLY'],
+  ['rights', new FST_HOURLY_SYNC_RIGHTS('s', 'no'), 'refused', 'FST_HOURLY_SYNC_RIGHTS'],
+  ['an old schema', new FST_HOURLY_SYNC_SCHEMA('s', 'missing', 1, 'no'), 'refused', 'FST_HOURLY_SYNC_SCHEMA'],
+  ['no connection in time', new FST_HOURLY_SYNC_UNAVAILABLE('a connection', 10), 'unavailable', 'FST_HOURLY_SYNC_UNAVAILABLE'],
+  ['too many connections', state('53300'), 'unavailable', '53300'],
+  ['a server that starts up', state('57P03'), 'unavailable', '57P03'],
+  ['a wrong password', state('28P01'), 'unavailable', '28P01'],
+  ['a lock timeout', state('55P03'), 'unavailable', '55P03'],
+  ['a network error', state('ECONNREFUSED'), 'unavailable', 'ECONNREFUSED'],
+  ['an error without a code', new Error('Cannot use a pool after calling end on the pool'), 'unavailable', undefined],
+  ['no error at all', 'a text', 'unavailable', 'FST_HOURLY_SYNC_NOT_AN_ERROR']
+]
+
+for (const [title, thrown, outcome, code] of table) {
+  t.test(`${title} is ${outcome}`, async t => {
+    const found = refusal(thrown, 'hourly_sync')
+    t.equal(found.outcome, outcome)
+    t.equal((found.error as { code?: string }).code, code)
+    t.equal(found.reason, found.error.message)
+  })
+}
+
+t.test('the driver\'s error is the cause of ours', async t => {
+  const thrown = state('42501', 'permission denied for table run')
+  const { error, reason } = refusal(thrown, 'we"ird')
+  t.equal(error.cause, thrown)
+  t.match(reason, "schema 'we\"ird'")
+  t.match(reason, 'permission denied for table run')
+})
+
+t.test('the reason shows no secret', async t => {
+  t.notMatch(refusal(new Error('cannot reach postgres://app:hunter2@db/orders'), 's').reason, 'hunter2')
+})

@@ -1,0 +1,24 @@
+import t from 'tap'
+import { TransientSyncError } from '../lib/transient.js'
+
+t.test('it is an error with a name and a code of its own', async t => {
+  const error = new TransientSyncError('rate limited')
+  t.type(error, Error)
+  t.match(error, { name: 'TransientSyncError', code: 'FST_HOURLY_SYNC_TRANSIENT', message: 'rate limited' })
+  t.equal(error.retryAfter, undefined)
+  t.notOk('cause' in error)
+})
+
+t.test('it carries its cause', async t => {
+  const cause = new Error('429')
+  t.equal(new TransientSyncError('rate limited', { cause }).cause, cause)
+})
+
+for (const [retryAfter, ms] of [[0, 0], [1_500, 1_500], ['90s', 90_000], ['1h', 3_600_000]] as const) {
+  t.equal(new TransientSyncError('', { retryAfter }).retryAfter, ms, `retryAfter ${retryAfter} is ${ms} ms`)
+}
+
+// a Retry-After header is a text of seconds, or a date: neither is a duration
+for (const retryAfter of [-1, NaN, 1.5, '', '120', '1M', 'Wed, 21 Oct 2015 07:28:00 GMT', null, {}]) {
+  t.throws(() => new TransientSyncError('', { retryAfter: retryAfter as string }), { code: 'FST_HOURLY_SYNC_INVALID_OPTION', message: /'retryAfter'/ }, `retryAfter ${JSON.stringify(retryAfter)} is refused`)
+}

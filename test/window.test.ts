@@ -1,0 +1,330 @@
+import t from 'tap'
+import type { SyncRun } from '../lib/types.js'
+import { setStage } from './helpers/host.js'
+import { startPostgres } from './helpers/postgres.js'
+
+const HOUR = 3_600_000
+const MINUTE = 60_000
+const cluster = await startPostgres(t)
+
+/** What a run was told of its window. */
+const told = (run: SyncRun): [string | undefined, string] => [run.since?.toISOString(), run.until.toISOString()]
+
+t.test('a window starts an overlap before the one of the last success ended', async t => {
+  const stage = await setStage(t, cluster)
+  const windows: unknown[] = []
+  const { sync } = await stage.host({ overlap: '10m', sync: async run => { windows.push(told(run)) } })
+  await stage.clock.at('2025-03-10T10:05:00.123Z')
+  await sync.runOnce()
+  await stage.clock.at('2025-03-10T11:02:00Z')
+  await sync.runOnce()
+  await stage.clock.at('2025-03-10T12:00:00Z')
+  await sync.runOnce()
+  t.strictSame(windows, [
+    [undefined, '2025-03-10T10:05:00.123Z'],
+    ['2025-03-10T09:55:00.123Z', '2025-03-10T11:02:00.000Z'],
+    ['2025-03-10T10:52:00.000Z', '2025-03-10T12:00:00.000Z']
+  ])
+})
+
+t.test('what changes upstream during a run longer than the overlap is fetched by the next run', async t => {
+  const stage = await setStage(t, cluster)
+  const upstream = [{ id: 1, state: 'new', updatedAt: new Date('2025-03-10T09:00:00Z') }]
+  const saved = new Map<number, string>()
+  let atWork = async (): Promise<void> => {}
+  const { sync } = await stage.host({
+    overlap: '10m',
+    sync: async run => {
+      // the page is read when the run begins, and the run then takes its time
+      const page = upstream.filter(({ updatedAt }) => (run.since === null || updatedAt >= run.since) && updatedAt < run.until).map(order => ({ ...order }))
+      await atWork()
+      for (const { id, state } of page) saved.set(id, state)
+    }
+  })
+  await stage.clock.at('2025-03-10T10:00:01Z')
+  atWork = async () => {
+    await stage.clock.at('2025-03-10T10:20:00Z')
+    upstream[0] = { id: 1, state: 'paid', updatedAt: await stage.clock.now() }
+    await stage.clock.at('2025-03-10T10:45:00Z') // 45 minutes, an overlap of 10
+  }
+  await sync.runOnce()
+  t.equal(saved.get(1), 'new')
+  atWork = async () => {}
+  await stage.clock.at('2025-03-10T11:00:00Z')
+  await sync.runOnce()
+  t.equal(saved.get(1), 'paid')
+})
+
+t.test('a failed run leaves the watermark where it was', async t => {
+  const stage = await setStage(t, cluster)
+  let fails = false
+  const { sync } = await stage.host({ sync: async () => { if (fails) throw new Error('no') } })
+  await stage.clock.at('2025-03-10T10:00:00Z')
+  await sync.runOnce()
+  fails = true
+  await stage.clock.at('2025-03-10T11:00:00Z')
+  t.equal((await sync.runOnce()).outcome, 'failed')
+  t.strictSame((await stage.state()).watermark, new Date('2025-03-10T10:00:00Z'))
+})
+
+t.test('the run after three failures in a row starts from the last success', async t => {
+  const stage = await setStage(t, cluster)
+  const windows: unknown[] = []
+  let fails = false
+  const { sync } = await stage.host({
+    overlap: '1m',
+    sync: async run => {
+      windows.push(told(run))
+      if (fails) throw new Error('no')
+    }
+  })
+  for (const hour of [10, 11, 12, 13, 14]) {
+    fails = hour > 10 && hour < 14
+    await stage.clock.at(`2025-03-10T${hour}:00:00Z`)
+    await sync.runOnce()
+  }
+  t.strictSame(windows.slice(1), ['11', '12', '13', '14'].map(hour => ['2025-03-10T09:59:00.000Z', `2025-03-10T${hour}:00:00.000Z`]))
+})
+
+t.test('a run that does not advance serves its slot and leaves watermark and cursor', async t => {
+  const stage = await setStage(t, cluster)
+  let advance: { advance?: false } = {}
+  let page = 0
+  const { sync } = await stage.host({ sync: async () => ({ cursor: { page: ++page }, ...advance }) })
+  await stage.clock.at('2025-03-10T10:00:00Z')
+  await sync.runOnce()
+  advance = { advance: false }
+  await stage.clock.at('2025-03-10T11:00:00Z')
+  t.equal((await sync.runOnce()).outcome, 'succeeded')
+  t.match(await stage.state(), { watermark: new Date('2025-03-10T10:00:00Z'), cursor: { page: 1 }, last_slot: new Date('2025-03-10T11:00:00Z') })
+  t.match(await sync.runOnce(), { outcome: 'not-due', reason: 'served' })
+})
+
+t.test('a cursor is handed on until another takes its place', async t => {
+  const stage = await setStage(t, cluster)
+  const cursors: unknown[] = []
+  const answers = [{ cursor: { page: 7, at: 'é' } }, undefined, { cursor: null }, { cursor: 0 }, undefined]
+  const { sync } = await stage.host({
+    sync: async run => {
+      cursors.push(run.cursor)
+      return answers[cursors.length - 1]
+    }
+  })
+  for (let i = 0; i < 5; i++) await sync.runOnce({ force: true })
+  t.strictSame(cursors, [null, { page: 7, at: 'é' }, { page: 7, at: 'é' }, null, 0])
+})
+
+t.test('a cursor that a failed run would have left is not handed on', async t => {
+  const stage = await setStage(t, cluster)
+  const cursors: unknown[] = []
+  const { sync } = await stage.host({
+    sync: async run => {
+      cursors.push(run.cursor)
+      if (cursors.length === 2) return { cursor: 2, stats: 1n as any } // which makes it fail
+      return { cursor: 1 }
+    }
+  })
+  for (let i = 0; i < 3; i++) await sync.runOnce({ force: true })
+  t.strictSame(cursors, [null, 1, 1])
+})
+
+t.test('the first window has no start', async t => {
+  const stage = await setStage(t, cluster)
+  const { sync } = await stage.host()
+  const { run } = await sync.runOnce()
+  t.equal(run!.since, null)
+})
+
+t.test('the first window starts at an initialSince, without the overlap', async t => {
+  const stage = await setStage(t, cluster)
+  const { sync } = await stage.host({ overlap: '10m', initialSince: new Date('2024-01-01T00:00:00Z') })
+  const { run } = await sync.runOnce()
+  t.strictSame(run!.since, new Date('2024-01-01T00:00:00Z'))
+})
+
+t.test('the first window starts an initialSince before now, on the clock of the database', async t => {
+  const stage = await setStage(t, cluster)
+  const { sync } = await stage.host({ initialSince: '30d' })
+  await stage.clock.at('2021-03-10T10:00:00.5Z')
+  const { run } = await sync.runOnce()
+  t.strictSame(run!.since, new Date('2021-02-08T10:00:00.5Z'))
+})
+
+t.test('an initialSince in the future makes an empty window, not one that ends before it starts', async t => {
+  const stage = await setStage(t, cluster)
+  const { sync } = await stage.host({ initialSince: new Date('2030-01-01T00:00:00Z') })
+  await stage.clock.at('2025-03-10T10:00:00Z')
+  const { run } = await sync.runOnce()
+  t.strictSame([run!.since, run!.until], [new Date('2025-03-10T10:00:00Z'), new Date('2025-03-10T10:00:00Z')])
+})
+
+t.test('an initialSince is no longer looked at once a run succeeded', async t => {
+  const stage = await setStage(t, cluster)
+  const { sync } = await stage.host({ overlap: 0, initialSince: new Date('2024-01-01T00:00:00Z') })
+  const { run: first } = await sync.runOnce()
+  const { run } = await sync.runOnce({ force: true })
+  t.strictSame(run!.since, first!.until)
+})
+
+t.test('a first install runs at once', async t => {
+  const stage = await setStage(t, cluster)
+  const { sync } = await stage.host()
+  await stage.clock.at('2025-03-10T10:00:30Z')
+  t.match(await sync.runOnce(), { outcome: 'succeeded', run: { trigger: 'schedule', missedSlots: undefined, attempt: 1, slot: new Date('2025-03-10T10:00:00Z') } })
+})
+
+t.test('a first install that should wait runs from the next slot on', async t => {
+  const stage = await setStage(t, cluster)
+  const { sync } = await stage.host({ firstRun: 'wait' })
+  await stage.clock.at('2025-03-10T10:40:00Z')
+  t.match(await sync.runOnce(), { outcome: 'not-due', reason: 'first-run' })
+  t.match(await sync.runOnce(), { outcome: 'not-due', reason: 'served' })
+  await stage.clock.at('2025-03-10T11:00:00Z')
+  t.match(await sync.runOnce(), { outcome: 'succeeded', run: { trigger: 'schedule', since: null } })
+})
+
+t.test('a first install that should wait runs at once when it is asked to', async t => {
+  const stage = await setStage(t, cluster)
+  const { sync } = await stage.host({ firstRun: 'wait' })
+  t.match(await sync.runOnce({ force: true }), { outcome: 'succeeded', run: { trigger: 'manual' } })
+})
+
+t.test('missed slots are caught up by one run over the whole gap', async t => {
+  const stage = await setStage(t, cluster)
+  const runs: unknown[] = []
+  const { sync } = await stage.host({ overlap: 0, sync: async run => { runs.push([run.trigger, run.missedSlots, run.since?.toISOString(), run.slot?.toISOString()]) } })
+  await stage.clock.at('2025-03-10T10:00:00Z')
+  await sync.runOnce()
+  await stage.clock.at('2025-03-10T14:10:00Z')
+  await sync.runOnce()
+  t.strictSame(await sync.runOnce(), { outcome: 'not-due', reason: 'served', run: null })
+  t.strictSame(runs[1], ['catch-up', 3, '2025-03-10T10:00:00.000Z', '2025-03-10T14:00:00.000Z'])
+})
+
+t.test('slots are missed by the length they had', async t => {
+  const stage = await setStage(t, cluster)
+  const hourly = await stage.host({ every: '1h' })
+  await stage.clock.at('2025-03-10T10:00:00Z')
+  await hourly.sync.runOnce()
+  let missed
+  const quarterly = await stage.host({ every: '15m', sync: async run => { missed = run.missedSlots } })
+  await stage.clock.at('2025-03-10T11:30:00Z') // 11:00 and 11:15 nobody served
+  await quarterly.sync.runOnce()
+  t.equal(missed, 2)
+})
+
+t.test('with catchUp off a slot is due only at its beginning', async t => {
+  const stage = await setStage(t, cluster)
+  const { sync } = await stage.host({ catchUp: 'skip' })
+  await stage.clock.at('2025-03-10T10:05:00.001Z')
+  t.match(await sync.runOnce(), { outcome: 'not-due', reason: 'late' })
+  await stage.clock.at('2025-03-10T11:05:00Z')
+  t.match(await sync.runOnce(), { outcome: 'succeeded' })
+})
+
+t.test('with catchUp off a slot that was attempted stays due', async t => {
+  const stage = await setStage(t, cluster)
+  let fails = true
+  const { sync } = await stage.host({ catchUp: 'skip', sync: async () => { if (fails) throw new Error('no') } })
+  await stage.clock.at('2025-03-10T10:00:00Z')
+  await sync.runOnce()
+  fails = false
+  await stage.clock.at('2025-03-10T10:50:00Z')
+  t.match(await sync.runOnce(), { outcome: 'succeeded', run: { trigger: 'retry', attempt: 2 } })
+})
+
+t.test('with catchUp off a longer jitter makes a slot due for longer', async t => {
+  const stage = await setStage(t, cluster)
+  const { sync } = await stage.host({ catchUp: 'skip', jitter: '10m' })
+  await stage.clock.at('2025-03-10T10:15:00Z')
+  t.match(await sync.runOnce(), { outcome: 'succeeded' })
+})
+
+t.test('a first attempt within two minutes of its slot is scheduled, a later one catches up', async t => {
+  const stage = await setStage(t, cluster)
+  const { sync } = await stage.host()
+  const triggers: unknown[] = []
+  for (const time of ['10:02:00', '11:02:00.001', '12:00:00']) {
+    await stage.clock.at(`2025-03-10T${time}Z`)
+    triggers.push((await sync.runOnce()).run!.trigger)
+  }
+  t.strictSame(triggers, ['schedule', 'catch-up', 'schedule'])
+})
+
+t.test('a run by hand is called manual and serves its slot', async t => {
+  const stage = await setStage(t, cluster)
+  const { app, sync } = await stage.host()
+  await stage.clock.at('2025-03-10T10:30:00Z')
+  const answer = await app.triggerSync()
+  t.match(answer.started && await answer.finished, { trigger: 'manual', attempt: 1, slot: new Date('2025-03-10T10:00:00Z'), state: 'succeeded' })
+  t.match(await sync.runOnce(), { outcome: 'not-due', reason: 'served' })
+})
+
+for (const zone of ['Asia/Kolkata', 'America/New_York', 'Australia/Lord_Howe']) {
+  t.test(`slots are the same where the database lives in ${zone}`, async t => {
+    const database = await cluster.database()
+    await cluster.query(`alter database ${database} set timezone to '${zone}'`)
+    const stage = await setStage(t, cluster, database)
+    const { sync, pool } = await stage.host({ every: '1h', offset: '30m', overlap: 0 })
+    const { rows } = await pool.query('show timezone')
+    t.equal(rows[0].TimeZone, zone)
+    const slots: unknown[] = []
+    // an ordinary hour, and the hours around the changes of New York (2025-03-09, 2025-11-02) and Lord Howe (2025-04-05, 2025-10-04)
+    const times = ['2025-03-09T06:29:59.999Z', '2025-03-09T06:30:00Z', '2025-03-09T07:30:00Z', '2025-04-05T14:59:00Z', '2025-04-05T15:30:00Z',
+      '2025-10-04T15:29:00Z', '2025-10-04T15:45:00Z', '2025-11-02T05:30:00Z', '2025-11-02T06:30:00Z']
+    for (const time of times) {
+      await stage.clock.at(time)
+      const { run } = await sync.runOnce()
+      slots.push([run!.slot!.toISOString(), run!.until.toISOString()])
+    }
+    t.strictSame(slots, times.map(time => [
+      new Date(Math.floor((Date.parse(time) - HOUR / 2) / HOUR) * HOUR + HOUR / 2).toISOString(), new Date(time).toISOString()
+    ]))
+  })
+}
+
+t.test('parsers that the host has bent change no window', async t => {
+  const stage = await setStage(t, cluster)
+  const bent = (): never => { throw new Error('a parser of the host') }
+  const types = { getTypeParser: () => bent } as any
+  const { sync } = await stage.host({ overlap: 0 }, { types })
+  await stage.clock.at('2025-03-10T10:00:00Z')
+  await sync.runOnce()
+  await stage.clock.at('2025-03-10T11:00:00Z')
+  t.match(await sync.runOnce(), { outcome: 'succeeded', run: { since: new Date('2025-03-10T10:00:00Z'), until: new Date('2025-03-10T11:00:00Z') } })
+})
+
+t.test("the server's clock set back two hours", async t => {
+  const stage = await setStage(t, cluster)
+  const windows: Array<{ slot: number, since: number, until: number }> = []
+  const { sync } = await stage.host({
+    overlap: '10m', sync: async run => { windows.push({ slot: run.slot!.getTime(), since: run.since?.getTime() ?? 0, until: run.until.getTime() }) }
+  })
+  await stage.clock.at('2025-03-10T12:05:00Z')
+  await sync.runOnce()
+  const before = (await stage.state()).watermark
+  const watermarks = [before]
+  const begin = Date.parse('2025-03-10T10:06:00Z')
+  // half an hour at a time, through the repeated hours and out of them
+  for (let now = begin; now <= begin + 4 * HOUR; now += HOUR / 2) {
+    await stage.clock.at(new Date(now))
+    for (let look = 0; look < 3; look++) await sync.runOnce()
+    watermarks.push((await stage.state()).watermark)
+  }
+  t.strictSame(windows.map(({ slot }) => new Date(slot).toISOString().slice(11, 16)), ['12:00', '10:00', '11:00', '12:00', '13:00', '14:00'],
+    'makes one run a slot and no more')
+  t.ok(windows.every(({ since, until }) => since <= until), 'no window ends before it starts')
+  t.ok(watermarks.every((mark, index) => index === 0 || mark >= watermarks[index - 1]), 'the watermark never moves back')
+  t.ok(windows[1]!.since <= begin - 10 * MINUTE, 'what changes by the clock that was set back is in the window')
+})
+
+t.test("the server's clock set forward two hours", async t => {
+  const stage = await setStage(t, cluster)
+  const { sync } = await stage.host({ overlap: '10m' })
+  await stage.clock.at('2025-03-10T12:05:00Z')
+  await sync.runOnce()
+  await stage.clock.at('2025-03-10T14:05:00Z')
+  const { run } = await sync.runOnce()
+  t.match(run, { trigger: 'catch-up', since: new Date('2025-03-10T11:55:00Z'), until: new Date('2025-03-10T14:05:00Z') }, 'makes one run over the gap')
+  t.match(await sync.runOnce(), { outcome: 'not-due' }, 'and no more')
+})

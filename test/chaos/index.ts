@@ -3,6 +3,8 @@
  *
  * `npm run chaos -- --minutes N --seed S`. Ends with 0 when no invariant was broken; otherwise with 1, the seed, and what was broken.
  */
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import pg from 'pg'
 import { noPgBouncer, startPgBouncer } from '../helpers/pgbouncer.js'
@@ -21,7 +23,7 @@ import { openScope, type Scope } from './scope.js'
 import { startOrderService } from './service.js'
 import { storm } from './storm.js'
 
-const { values } = parseArgs({ options: { minutes: { type: 'string', default: '1' }, seed: { type: 'string', default: String(Date.now() % 100_000) } } })
+const { values } = parseArgs({ options: { keep: { type: 'boolean', default: false }, minutes: { type: 'string', default: '1' }, seed: { type: 'string', default: String(Date.now() % 100_000) } } })
 const length = Number(values.minutes) * 60_000
 const seed = Number(values.seed)
 if (!(length > 0) || !Number.isInteger(seed)) throw new TypeError('chaos wants --minutes, more than 0, and --seed, a whole number')
@@ -56,7 +58,7 @@ async function run (): Promise<boolean> {
   const service = await startOrderService(scope, seed)
   const { ways, proxies, consoles } = await lay(scope, database)
   const fleet = openFleet(scope, ways, { orders: service.url, key: service.key, seed })
-  scope.teardown(() => { if (broken.length === 0) fleet.forget() })
+  scope.teardown(() => { if (broken.length === 0 && !values.keep) fleet.forget() })
   await Promise.all(ways.map(async (_, seat) => await fleet.start(seat).listens))
   say('all servers listen; the storm begins')
 
@@ -79,6 +81,7 @@ async function run (): Promise<boolean> {
     if (awake > bound) breach(`run ${older} went on calling for ${awake} ms after run ${newer} had begun, ${bound} ms is the most`)
   }
   for (const what of breaches({ writes, runs, faults: faults.log, servers: fleet.all, started: triggers.started })) breach(what)
+  writeFileSync(join(fleet.folder, 'evidence.json'), JSON.stringify({ runs, faults: faults.log, writes, calls: service.calls }, null, 1))
   console.log(`\n${report({ faults, writes, runs, triggers, overlaps: found })}\n`)
   if (broken.length === 0) {
     say(`seed ${seed}: nothing was broken`)

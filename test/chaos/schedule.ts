@@ -55,12 +55,12 @@ export function schedule (seed: number, length: number): Planned[] {
     return kinds.find(([, share]) => (left -= share) < 0) ?? kinds[0]!
   }
 
-  for (let at = between(1_000, 3_000); at < length; at += between(500, 4_500)) {
+  for (let at = between(1_000, 3_000); at < length; at += between(300, 3_500)) {
     const [kind, , shortest, longest] = first.pop() ?? any()
     planned.push({
       at,
       kind,
-      seat: random() < 0.55 ? null : between(0, SEATS - 1),
+      seat: random() < 0.7 ? null : between(0, SEATS - 1),
       ms: between(shortest, longest),
       shift: jump(random(), random()),
       late: random() < 0.6

@@ -27,7 +27,7 @@ app.post('/trigger', async () => {
 })
 app.get('/status', async () => await app.hourlySync.get().status())
 
-const tempers = [['quick', 40], ['slow', 25], ['heavy', 12], ['broken', 5], ['transient', 5], ['hung', 2], ['deaf', 5], ['careless', 3], ['crowded', 3]]
+const tempers = [['quick', 27], ['slow', 35], ['heavy', 15], ['broken', 5], ['transient', 5], ['hung', 2], ['deaf', 5], ['careless', 3], ['crowded', 3]]
 
 /** The same for the same slot and attempt, whoever runs it. */
 function temperOf (run) {

@@ -8,7 +8,7 @@ export const sync = {
   timeout: 12_000,
   abandonAfter: 3_000,
   closeTimeout: 3_000,
-  overlap: 5_000,
+  overlap: 8_000,
   retry: { limit: 3, delay: 200, maxDelay: 1_000 }
 }
 

@@ -1,5 +1,5 @@
 import { seededRandom } from '../../examples/orders/random.js'
-import { SEATS } from './limits.js'
+import { SEATS, sync } from './limits.js'
 
 export type Kind =
   | 'kill' | 'stop' | 'block' | 'deploy'
@@ -41,6 +41,12 @@ const kinds: Array<[Kind, number, number, number]> = [
   ['process clock', 1, 0, 0]
 ]
 
+/**
+ * How far the server's clock may jump ahead and back. What changes upstream while it is ahead has stamps that the windows have passed: the
+ * overlap makes up for that, and for no more than itself.
+ */
+const FORTH = 0.8 * sync.overlap
+
 const weight = kinds.reduce((sum, [, share]) => sum + share, 0)
 
 /** The faults of a storm: the same ones for the same seed. The first of each kind comes in the first minute, as far as they fit. */
@@ -62,7 +68,7 @@ export function schedule (seed: number, length: number): Planned[] {
       kind,
       seat: random() < 0.7 ? null : between(0, SEATS - 1),
       ms: between(shortest, longest),
-      shift: jump(random(), random()),
+      shift: kind === 'server clock' ? Math.min(jump(random(), random()), FORTH) : jump(random(), random()),
       late: random() < 0.6
     })
   }

@@ -48,14 +48,16 @@ export function redact (text: string): string {
   return cut.toWellFormed() // jsonb takes neither NUL nor half of a surrogate pair
 }
 
-/** Whatever was thrown, as an error whose name, message and stack can be read as texts. */
+const UNREADABLE = 'something that cannot be read'
+
+/** Whatever was thrown, as an error that the functions below can read. */
 export function asError (thrown: unknown): Error {
   try {
     if (!(thrown instanceof Error)) return new FST_HOURLY_SYNC_NOT_AN_ERROR(inspect(thrown, { depth: 1 }))
-    for (const part of [thrown.name, thrown.message, thrown.stack]) String(part)
+    for (const read of [isTransient, errorRecord, logged]) read(thrown)
     return thrown
   } catch { // of a getter, a proxy, an object that cannot be a text
-    return new FST_HOURLY_SYNC_NOT_AN_ERROR('something that cannot be read')
+    return new FST_HOURLY_SYNC_NOT_AN_ERROR(UNREADABLE)
   }
 }
 
@@ -105,11 +107,19 @@ export function logged (error: Error): Error {
   const { code, cause } = error as Loose
   const copy = Object.assign(new Error(redact(String(error.message))), {
     ...(typeof code === 'string' && { code }),
-    ...(cause !== undefined && { cause: redact(cause instanceof Error ? String(asError(cause).message) : inspect(cause, { depth: 0 })) })
+    ...(cause !== undefined && { cause: redact(ofCause(cause)) })
   })
   copy.name = error.name
   copy.stack = redact(String(error.stack))
   // a log's serializer takes the type from here
   Object.defineProperty(copy, 'constructor', { value: error.constructor, enumerable: false })
   return copy
+}
+
+function ofCause (cause: unknown): string {
+  try {
+    return cause instanceof Error ? String(cause.message) : inspect(cause, { depth: 0 })
+  } catch {
+    return UNREADABLE
+  }
 }

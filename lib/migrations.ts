@@ -93,7 +93,8 @@ export async function migrate (connection: Connection, schemaName: string, allow
 }
 
 async function apply (connection: Connection, schemaName: string, version: number): Promise<void> {
-  await connection.query('begin')
+  // under another level the snapshot is older than the lock
+  await connection.query('begin isolation level read committed')
   await connection.query("set local lock_timeout = '5s'")
   await connection.query(ours('select pg_advisory_xact_lock($1::bigint)', [MIGRATION_KEY]))
   const found = await inspect(connection, schemaName)
@@ -108,18 +109,18 @@ async function apply (connection: Connection, schemaName: string, version: numbe
 
 interface Inspection { schema: boolean, present: boolean, replica: boolean, version: number }
 
-/**
- * Reads the catalog's tables: `to_regclass` and its like answer from a cache, which inside a transaction is brought up to date only with the next
- * table it touches, and may be older than the lock that was waited for.
- */
+/** Reads the catalogs as tables: `to_regclass` and its like look in a cache that a wait for an advisory lock does not refresh. */
 async function inspect (connection: Connection, schemaName: string): Promise<Inspection> {
-  const schema = identifier(schemaName)
   const { rows: [found] } = await connection.query(ours(
     `select exists (select from pg_namespace where nspname = $1::text) as schema,
-      exists (select from pg_class join pg_namespace on pg_namespace.oid = relnamespace where nspname = $1::text and relname = 'migration') as present,
+      exists (
+        select from pg_class c
+        join pg_namespace n on n.oid = c.relnamespace
+        where n.nspname = $1::text and c.relname = 'migration'
+      ) as present,
       pg_is_in_recovery() as replica`, [schemaName]))
   if (!found.present) return { ...found, version: 0 }
-  const { rows: [newest] } = await connection.query(ours(`select coalesce(max(version), 0)::int as version from ${schema}.migration`))
+  const { rows: [newest] } = await connection.query(ours(`select coalesce(max(version), 0)::int as version from ${identifier(schemaName)}.migration`))
   return { ...found, version: newest.version }
 }
 

@@ -28,6 +28,7 @@ function storable (key: string, value: unknown): void {
   try {
     const json = JSON.stringify(value, (name, inner) => {
       if (bad(name) || bad(inner)) fault = 'text that jsonb cannot hold (NUL, or half a surrogate pair)'
+      if (typeof inner === 'number' && !Number.isFinite(inner)) fault = `${inner}, which JSON makes null`
       return inner
     })
     if (json === undefined && value !== undefined) fault = inspect(value)

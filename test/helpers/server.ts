@@ -1,4 +1,4 @@
-import { type ChildProcess, fork } from 'node:child_process'
+import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { createServer, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
@@ -22,7 +22,7 @@ export interface Boot {
   options?: Omit<Partial<HourlySyncOptions>, 'sync' | 'isTransient' | 'onError'>
 }
 
-interface Trigger { started: boolean, reason?: string, runId?: string }
+interface Trigger { started: boolean, reason?: string, message?: string, runId?: string }
 
 /** What a forked server can be asked. Dates come over as texts. */
 interface Calls {
@@ -35,7 +35,9 @@ interface Calls {
   status: () => Status
   runs: () => RunRecord[]
   runOnce: (options?: { force?: boolean }) => RunOnceResult
-  /** Gives how long it took, milliseconds. */
+  /** Closes the app; the process goes on and can boot another. */
+  stop: () => undefined
+  /** Closes the app, and holds the process no longer. Gives how long it took, milliseconds. */
   close: () => number
 }
 
@@ -55,20 +57,28 @@ export interface Server {
   end: () => Promise<Exit>
 }
 
-/** The environment without what the test runner puts into it: what is forked runs as it would anywhere. */
-export function cleanEnvironment (more: NodeJS.ProcessEnv = {}): NodeJS.ProcessEnv {
-  const own = Object.entries(process.env).filter(([name]) => !/^(NODE_|_?TAP|AUTO_SYNC|FASTIFY_HOURLY_SYNC|npm_)/.test(name))
-  return { ...Object.fromEntries(own), ...more }
-}
-
-export function fixture (name: string): string {
-  return fileURLToPath(new URL(`../fixtures/${name}`, import.meta.url))
+/**
+ * Runs a fixture as it would run anywhere: without what the test runner puts into the environment (`env` sees to it, as the runner adds it to any
+ * child), and without what switches the plugin on or off. Its process is gone with the test.
+ */
+export function launch (t: Scope, name: string, env: NodeJS.ProcessEnv = {}): { child: ChildProcess, exited: Promise<Exit> } {
+  const file = fileURLToPath(new URL(`../fixtures/${name}`, import.meta.url))
+  const unset = ['NODE_OPTIONS', 'NODE_V8_COVERAGE', 'AUTO_SYNC', 'FASTIFY_HOURLY_SYNC_LOOP'].flatMap(variable => ['-u', variable])
+  const child = spawn('env', [...unset, process.execPath, file], { env: { ...process.env, ...env }, stdio: ['ignore', 'pipe', 'pipe', 'ipc'] })
+  let stderr = ''
+  child.stdout!.resume() // or its end never comes
+  child.stderr!.on('data', chunk => { stderr += String(chunk) })
+  const exited = once(child, 'close').then(([code, signal]) => ({ code, signal, stderr }) as Exit)
+  t.teardown(async () => {
+    if (child.exitCode === null && child.signalCode === null) child.kill('SIGKILL')
+    await exited
+  })
+  return { child, exited }
 }
 
 /** A process that runs the built package; gone with the test. `TZ` and the like go into `env`. */
 export async function forkServer (t: Scope, env: NodeJS.ProcessEnv = {}): Promise<Server> {
-  const child = fork(fixture('server.js'), { execArgv: [], env: cleanEnvironment(env), stdio: ['ignore', 'pipe', 'pipe', 'ipc'] })
-  const exited = watch(t, child)
+  const { child, exited } = launch(t, 'server.js', env)
   const log: LogLine[] = []
   createInterface(child.stdout!).on('line', line => log.push(JSON.parse(line)))
 
@@ -106,19 +116,6 @@ export async function forkServer (t: Scope, env: NodeJS.ProcessEnv = {}): Promis
 export async function startServer (t: Scope, boot: Boot, env: NodeJS.ProcessEnv = {}): Promise<Server & { address: string }> {
   const server = await forkServer(t, env)
   return { ...server, address: await server.call('boot', boot) }
-}
-
-/** Kills the child with the test, and tells how it ended. */
-export function watch (t: Scope, child: ChildProcess): Promise<Exit> {
-  let stderr = ''
-  child.stdout!.resume() // or its end never comes
-  child.stderr!.on('data', chunk => { stderr += String(chunk) })
-  const exited = once(child, 'close').then(([code, signal]) => ({ code, signal, stderr }) as Exit)
-  t.teardown(async () => {
-    if (child.exitCode === null && child.signalCode === null) child.kill('SIGKILL')
-    await exited
-  })
-  return exited
 }
 
 /** How a server ends that nothing was wrong with. */

@@ -1,8 +1,7 @@
-import { fork } from 'node:child_process'
 import { setTimeout as rest } from 'node:timers/promises'
 import t from 'tap'
 import { startPostgres } from '../helpers/postgres.js'
-import { clean, cleanEnvironment, fixture, watch } from '../helpers/server.js'
+import { clean, launch } from '../helpers/server.js'
 import { serverLog, statementsOf } from '../helpers/server-log.js'
 
 const cluster = await startPostgres(t, serverLog)
@@ -15,9 +14,7 @@ const cases = [
 
 for (const { name, title, enabled, close } of cases) {
   t.test(title, async t => {
-    const env = cleanEnvironment({ FIXTURE_URL: cluster.url(), FIXTURE_NAME: name, FIXTURE_ENABLED: enabled, FIXTURE_CLOSE: close })
-    const child = fork(fixture('inject-host.js'), { execArgv: [], env, stdio: ['ignore', 'pipe', 'pipe', 'ipc'] })
-    const exited = watch(t, child)
+    const { exited } = launch(t, 'inject-host.js', { FIXTURE_URL: cluster.url(), FIXTURE_NAME: name, FIXTURE_ENABLED: enabled, FIXTURE_CLOSE: close })
     const ended = await Promise.race([exited, rest(20_000, 'still there', { ref: false })])
 
     t.strictSame(ended, clean, 'ends by itself')

@@ -98,10 +98,7 @@ export function conduct ({ context, session, begun, row }: Parts): Conducted {
   }
 
   async function heartbeat (): Promise<void> {
-    while (await wait(clock, settings.heartbeat, over.signal)) {
-      // what is under way is its own proof
-      if (!session.busy()) await session.prove()
-    }
+    while (await wait(clock, settings.heartbeat, over.signal)) await session.prove()
   }
 
   async function carryOut (): Promise<Ended> {

@@ -57,7 +57,10 @@ export interface Session {
   settle: () => Promise<Error | undefined>
   /** Whether something of the host is under way on the session. */
   busy: () => boolean
-  /** Proves by a look that the lock is still ours. Loses it when it is not, or when nobody answers. */
+  /**
+   * Proves that the lock is still ours, by a look; in an open transaction, by a sign of life, for the server ends a session that is idle in one as it does any other.
+   * Rests while a statement is in flight: its result is the proof. Loses the lock when it is not ours, or when nobody answers.
+   */
   prove: () => Promise<void>
   lose: (why: Error) => void
   /** Calls `fn` once, when the loss of the lock becomes known; at once if it is. */
@@ -84,6 +87,7 @@ const UNLOCK_LIMIT = 1_000
 export function createSession ({ lease, clock, backend, proof, unlock }: SessionOptions): Session {
   const { client } = lease
   const queue = createQueue()
+  const wire = createQueue() // one level down: a transaction has its turn for as long as it is open, and is proved in between
   const watch = createWatch()
   const inside = new AsyncLocalStorage<{ open: boolean }>()
   let lost: Error | undefined
@@ -103,7 +107,7 @@ export function createSession ({ lease, clock, backend, proof, unlock }: Session
   client.on('end', () => lose(new Error('the session has ended')))
 
   /** Hands one statement to the driver; the caller has the turn. */
-  const send = async (statement: string | QueryConfig, values?: unknown[]): Promise<QueryResult<any>> => {
+  const send = async (statement: string | QueryConfig, values?: unknown[]): Promise<QueryResult<any>> => await wire.turn(async () => {
     if (lost !== undefined) throw lost
     if (destroyed) throw new FST_HOURLY_SYNC_RUN_ENDED('query')
     try {
@@ -112,7 +116,7 @@ export function createSession ({ lease, clock, backend, proof, unlock }: Session
       if (endsSession(error)) lose(error as Error)
       throw lost ?? error
     }
-  }
+  })
 
   const own: Session['own'] = async (text, values) => await queue.turn(async () => {
     const { rows } = await send(ours(text, values))
@@ -165,6 +169,10 @@ export function createSession ({ lease, clock, backend, proof, unlock }: Session
     await send('rollback').catch(error => lose(asError(error)))
   }
 
+  function busy (): boolean {
+    return queue.busy() || client.getTransactionStatus() !== 'I'
+  }
+
   function end (): void {
     if (destroyed) return
     destroyed = true
@@ -192,13 +200,14 @@ export function createSession ({ lease, clock, backend, proof, unlock }: Session
       if (left) await queue.turn(rollback)
       return left ? new FST_HOURLY_SYNC_OPEN_TRANSACTION('when the sync had ended') : await watch.unseen()
     },
-    busy: () => queue.busy() || client.getTransactionStatus() !== 'I',
+    busy,
     async prove () {
+      if (wire.busy()) return
       const late = (): Error => new FST_HOURLY_SYNC_UNAVAILABLE('the proof of the lock', ANSWER_LIMIT)
-      const answer = own<{ backend: number, held: boolean }>(...proof)
+      // in a transaction of the host nothing is looked at, which might fail it or fix its snapshot: that the session answers is enough
+      const answer = busy() ? send('').then(() => true) : own<{ backend: number, held: boolean }>(...proof).then(([found]) => found?.held === true)
       try {
-        const [found] = await patiently(clock, answer, late)
-        if (found?.held !== true) lose(new Error('the server says that this session does not hold it'))
+        if (!await patiently(clock, answer, late)) lose(new Error('the server says that this session does not hold it'))
       } catch (error) {
         lose(asError(error))
       }

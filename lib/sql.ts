@@ -229,6 +229,7 @@ const missed = `case
 const sessionSettings = `concat(
       set_config('application_name', $21::text, false),
       ${setting('idle_session_timeout', '$22::text')},
+      ${setting('idle_in_transaction_session_timeout', '$22::text')},
       ${setting('tcp_keepalives_idle', "'20'")},
       ${setting('tcp_keepalives_interval', "'10'")},
       ${setting('tcp_keepalives_count', "'3'")},

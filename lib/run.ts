@@ -102,10 +102,7 @@ export function conduct ({ context, session, started }: Parts): Conducted {
   }
 
   async function heartbeat (): Promise<void> {
-    while (await wait(clock, settings.heartbeat, over.signal)) {
-      // what is under way is its own proof
-      if (!session.busy()) await session.prove()
-    }
+    while (await wait(clock, settings.heartbeat, over.signal)) await session.prove()
   }
 
   /** Never rejects: what is not foreseen, a logger that throws say, must not leave the lock held and the process with a rejection. */

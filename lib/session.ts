@@ -45,7 +45,10 @@ export interface Session {
   seize: () => Promise<void>
   /** Whether something of the host is under way on the session. */
   busy: () => boolean
-  /** Proves by a look that the lock is still ours. Loses it when it is not, or when nobody answers. */
+  /**
+   * Proves that the lock is still ours, by a look; in an open transaction, by a sign of life, for the server ends a session that is idle in one as it does any other.
+   * Rests while a statement is in flight: its result is the proof. Loses the lock when it is not ours, or when nobody answers.
+   */
   prove: () => Promise<void>
   lose: (why: Error) => void
   /** Calls `fn` once, when the loss of the lock becomes known; at once if it is. */
@@ -73,7 +76,7 @@ const UNLOCK_LIMIT = 1_000
 export function createSession ({ lease, clock, inside, backend, proof, unlock }: SessionOptions): Session {
   const { client } = lease
   let queue = createQueue()
-  let underWay = 0
+  const wire = createQueue() // one level down: a transaction has its turn for as long as it is open, and is proved in between
   let seized = false
   let lost: Error | undefined
   let tell = (_why: Error): void => {}
@@ -91,19 +94,16 @@ export function createSession ({ lease, clock, inside, backend, proof, unlock }:
   client.on('end', () => lose(new Error('the session has ended')))
 
   /** Hands one statement to the driver; the caller has the turn. */
-  const send = async (statement: string | QueryConfig, values?: unknown[]): Promise<QueryResult<any>> => {
+  const send = async (statement: string | QueryConfig, values?: unknown[]): Promise<QueryResult<any>> => await wire.turn(async () => {
     if (lost !== undefined) throw lost
     if (destroyed) throw new FST_HOURLY_SYNC_RUN_ENDED('query')
-    underWay++
     try {
       return await client.query(statement as string, values)
     } catch (error) {
       if (endsSession(error)) lose(error as Error)
       throw lost ?? error
-    } finally {
-      underWay--
     }
-  }
+  })
 
   /** The same for the host, until the session is taken out of its hands. */
   const sendForHost: typeof send = async (statement, values) => {
@@ -134,10 +134,16 @@ export function createSession ({ lease, clock, inside, backend, proof, unlock }:
    */
   async function answered (): Promise<boolean | undefined> {
     let held: boolean | undefined
-    const answer = own<{ backend: number, held: boolean }>(...proof).then(([row]) => { held = row!.held })
-    await within(clock, answer, { ms: ANSWER_LIMIT, late: () => new FST_HOURLY_SYNC_UNAVAILABLE('the proof of the lock', ANSWER_LIMIT) }).catch(() => {})
+    // in a transaction of the host nothing is looked at, which might fail it or fix its snapshot: that the session answers is enough
+    const answer = busy() ? send('').then(() => true) : own<{ backend: number, held: boolean }>(...proof).then(([row]) => row!.held)
+    const noted = answer.then(found => { held = found })
+    await within(clock, noted, { ms: ANSWER_LIMIT, late: () => new FST_HOURLY_SYNC_UNAVAILABLE('the proof of the lock', ANSWER_LIMIT) }).catch(() => {})
     await new Promise(resolve => setImmediate(resolve))
     return held
+  }
+
+  function busy (): boolean {
+    return queue.busy() || client.getTransactionStatus() !== 'I'
   }
 
   function end (): void {
@@ -160,12 +166,13 @@ export function createSession ({ lease, clock, inside, backend, proof, unlock }:
     get usable () { return lost === undefined && !destroyed },
     async seize () {
       seized = true
-      if (underWay > 0) return end() // it may never come to an end
+      if (wire.busy()) return end() // it may never come to an end
       queue = createQueue() // the turn that the host has not given back is void
       await rollback()
     },
-    busy: () => queue.busy() || client.getTransactionStatus() !== 'I',
+    busy,
     async prove () {
+      if (wire.busy()) return
       for (let tries = 0; tries < 2; tries++) {
         const held = await answered()
         if (held === false) lose(new Error('the server says that this session does not hold it'))

@@ -11,6 +11,10 @@ import { reachVerdict } from './demo/verdict.js'
 
 const every = 20_000
 
+for (const name of Object.keys(process.env)) {
+  if (name.startsWith('PG')) delete process.env[name] // meant for another database
+}
+
 /** Shows one sync shared by two servers. @returns the exit code */
 async function demo (slots: number | null): Promise<number> {
   const folder = mkdtempSync(join(tmpdir(), 'hourly-sync-demo-'))
@@ -19,6 +23,8 @@ async function demo (slots: number | null): Promise<number> {
   const ending = new AbortController()
   const { signal } = ending
   const say = (line: string): void => console.log(line)
+  const early: string[] = []
+  let narrate = (line: string): void => { early.push(line) } // a server that is up first waits with its story for the other
 
   for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(name, () => ending.abort(name))
   if (process.env['npm_lifecycle_event'] !== undefined) {
@@ -35,7 +41,7 @@ async function demo (slots: number | null): Promise<number> {
     onLine: (name, text, stream) => {
       const line = logLineIn(text)
       const told = line === undefined ? undefined : narrator.tell(name, line)
-      if (told !== undefined) say(told)
+      if (told !== undefined) narrate(told)
       if (line === undefined && stream === 'stderr') console.error(`${name}: ${text}`)
     },
     onDeath: (name, how) => ending.abort(new Error(`${name} ended unexpectedly (${how})`))
@@ -52,7 +58,7 @@ async function demo (slots: number | null): Promise<number> {
     say('starting PostgreSQL, the order service and two servers ...')
     const database = start('PostgreSQL', './database.ts', { args: [folder], polite: 'disconnect' })
     const service = start('order service', '../order-service.ts', {
-      env: { PORT: '0', ORDER_API_KEY: 'demo-key', ORDER_CALL_EVERY: '250' }
+      env: { PORT: '0', ORDER_API_KEY: 'demo-key', ORDER_CALL_EVERY: '250', ORDER_COUNT: '240' }
     })
     const [databaseUrl, orderServiceUrl] = await Promise.all([
       Promise.race([stopped, database.first(said => (said as Partial<DatabaseReady>).url)]),
@@ -67,6 +73,7 @@ async function demo (slots: number | null): Promise<number> {
         ORDER_CALL_EVERY: '250',
         ORDER_PAGE_SIZE: '100',
         AUTO_SYNC: 'true',
+        FASTIFY_HOURLY_SYNC_LOOP: '',
         SYNC_EVERY: `${every}ms`,
         SYNC_STARTUP_DELAY: '1s',
         SYNC_OVERLAP: '6s', // the order service shows a change 3 seconds after its stamp
@@ -85,6 +92,8 @@ async function demo (slots: number | null): Promise<number> {
 
 A slot lasts ${every / 1000} seconds; both servers look at each, one works.${slots === null ? ' Ctrl-C ends everything.' : ''}
 `)
+    narrate = say
+    for (const line of early.splice(0)) say(line)
     if (slots === null) return await stopped
 
     const history = await openHistory(databaseUrl)
@@ -105,6 +114,7 @@ A slot lasts ${every / 1000} seconds; both servers look at each, one works.${slo
     }
     return slots === null ? 0 : 130 // stopped by hand is how the endless form ends, but nothing has been checked
   } finally {
+    for (const line of early) say(line)
     const [database, service, ...servers] = members
     await Promise.all(servers.map(async server => await server.stop())) // first: they use the rest until they have ended
     await Promise.all([service?.stop(), database?.stop()])

@@ -24,7 +24,11 @@ const late = 10_000
 export async function reachVerdict (options: VerdictOptions): Promise<boolean> {
   const { slots, every, history, say, signal } = options
   // the first run fetches everything; if it reaches into the next slot, that one is not a slot like the others
-  while (!await history.anySucceeded()) await delay(200, undefined, { signal })
+  const deadline = Date.now() + 3 * every
+  while (!await history.anySucceeded()) {
+    if (Date.now() > deadline) throw new Error(`no run succeeded in ${3 * every / 1000} seconds`)
+    await delay(200, undefined, { signal })
+  }
   const first = Math.ceil(Date.now() / every) * every
   const end = first + slots * every
   say(`${slots} full slot${slots === 1 ? '' : 's'}, from ${timeOfDay(first)} to ${timeOfDay(end)}, then the check`)

@@ -1,13 +1,15 @@
+import { AsyncLocalStorage } from 'node:async_hooks'
 import pg from 'pg'
 import t from 'tap'
 import { systemClock } from '../lib/clock.js'
 import { createDirectSource, createPoolGate, type Lease } from '../lib/connections.js'
 import { FST_HOURLY_SYNC_LOCK_LOST } from '../lib/errors.js'
 import { createFacade } from '../lib/facade.js'
+import { checked, type Lent } from '../lib/lend.js'
 import { lockHalves, lockKey } from '../lib/lock-key.js'
 import { parseOptions } from '../lib/options.js'
 import { createService, type Service } from '../lib/service.js'
-import { checked, createSession, type Session } from '../lib/session.js'
+import { createSession, type Session } from '../lib/session.js'
 import { ours, statements } from '../lib/sql.js'
 import type { HourlySyncOptions, SyncRun } from '../lib/types.js'
 import { createLog, type Line } from './helpers/log.js'
@@ -36,6 +38,8 @@ process.on('warning', warning => { warnings.push(warning.message) })
 
 interface Held {
   session: Session
+  /** What a run is given of it. */
+  host: Lent
   lease: Lease
   pool: pg.Pool
   backend: number
@@ -71,14 +75,14 @@ async function hold (t: Scope, clock: ManualClock | typeof systemClock = systemC
     return answer
   }) as unknown as typeof query
 
-  const session = createSession({ lease, clock, backend: row!.backend, proof: [texts.prove, [classid, objid]], unlock: [texts.unlock, [key.toString()]] })
+  const session = createSession({ lease, inside: new AsyncLocalStorage(), clock, backend: row!.backend, proof: [texts.prove, [classid, objid]], unlock: [texts.unlock, [key.toString()]] })
   const lost: Error[] = []
   if (listen) session.whenLost(why => { lost.push(why) })
   t.teardown(async () => {
     session.destroy()
     await pool.end()
   })
-  return { session, lease, pool, backend: row!.backend, key, sent, most: () => most, lost }
+  return { session, host: session.lend(), lease, pool, backend: row!.backend, key, sent, most: () => most, lost }
 }
 
 /** Whether anybody holds the lock, asked through another session. */
@@ -111,25 +115,25 @@ function serve (t: Scope, options: Partial<HourlySyncOptions>): { service: Servi
 
 t.test('the queue', async t => {
   t.test('gives twenty queries at once their answers, in their order, one at a time at the driver', async t => {
-    const { session, sent, most } = await hold(t)
+    const { host, sent, most } = await hold(t)
     const numbers = Array.from({ length: 20 }, (_, i) => i)
-    const answers = await Promise.all(numbers.map(async i => (await session.host.query(`select ${i} as i from pg_sleep(${i % 3 / 1_000})`)).rows[0].i))
+    const answers = await Promise.all(numbers.map(async i => (await host.query(`select ${i} as i from pg_sleep(${i % 3 / 1_000})`)).rows[0].i))
     t.strictSame(answers, numbers)
     t.strictSame(sent.map(text => Number(/select (\d+)/.exec(text)![1])), numbers)
     t.equal(most(), 1)
   })
 
   t.test('lets statements of ours, of the host and of its transactions wait for each other', async t => {
-    const { session, most } = await hold(t)
+    const { session, host, most } = await hold(t)
     const id = ++ids
     await Promise.all([
-      session.host.query('select pg_sleep(0.01)'),
+      host.query('select pg_sleep(0.01)'),
       session.prove(),
-      session.host.transaction(async tx => await Promise.all([tx.query('select pg_sleep(0.01)'), tx.query(...insert(id)), tx.query('select 1')])),
+      host.transaction(async tx => await Promise.all([tx.query('select pg_sleep(0.01)'), tx.query(...insert(id)), tx.query('select 1')])),
       session.own(texts.prove, [0, 0]),
-      session.host.transaction(async tx => { await tx.query('select 2') }),
-      session.host.query('select 3'),
-      createFacade(session.host.query).query('select 4')
+      host.transaction(async tx => { await tx.query('select 2') }),
+      host.query('select 3'),
+      createFacade(host.query).query('select 4')
     ])
     t.equal(most(), 1)
     t.equal(session.lost, undefined)
@@ -137,64 +141,64 @@ t.test('the queue', async t => {
   })
 
   t.test('goes on after a statement that failed', async t => {
-    const { session, lost } = await hold(t)
-    const answers = await Promise.allSettled([session.host.query('selec'), session.host.query('select 1 as one'), session.host.query('select 1/0'), session.host.query('select 2 as two')])
+    const { host, lost } = await hold(t)
+    const answers = await Promise.allSettled([host.query('selec'), host.query('select 1 as one'), host.query('select 1/0'), host.query('select 2 as two')])
     t.match(answers, [{ reason: { code: '42601' } }, { value: { rows: [{ one: 1 }] } }, { reason: { code: '22012' } }, { value: { rows: [{ two: 2 }] } }])
     t.strictSame(lost, [])
   })
 
   t.test('is busy while a statement is under way or a transaction is open', async t => {
-    const { session } = await hold(t)
+    const { session, host } = await hold(t)
     t.notOk(session.busy())
-    const asked = session.host.query('select')
+    const asked = host.query('select')
     t.ok(session.busy())
     await asked
     t.notOk(session.busy())
-    await session.host.query('begin')
+    await host.query('begin')
     t.ok(session.busy())
-    await session.host.query('commit')
+    await host.query('commit')
     t.notOk(session.busy())
   })
 })
 
 t.test('what is no query is refused', async t => {
-  const { session, sent } = await hold(t)
+  const { host, sent } = await hold(t)
   class Cursor { text = 'select 1'; submit (): void {} }
   for (const statement of [undefined, null, 7, {}, { text: 7 }, new Cursor()]) {
-    await t.rejects(session.host.query(statement as string), { code: 'FST_HOURLY_SYNC_INVALID_QUERY' })
-    await t.rejects(session.host.transaction(async tx => await tx.query(statement as string)), { code: 'FST_HOURLY_SYNC_INVALID_QUERY' })
+    await t.rejects(host.query(statement as string), { code: 'FST_HOURLY_SYNC_INVALID_QUERY' })
+    await t.rejects(host.transaction(async tx => await tx.query(statement as string)), { code: 'FST_HOURLY_SYNC_INVALID_QUERY' })
   }
   t.notOk(sent.some(text => !['begin', 'rollback'].includes(text)), 'and never reaches the driver')
   t.equal(checked('select'), 'select')
   const config = { text: 'select', values: [1] }
   t.equal(checked(config), config)
   t.strictSame(checked({ text: 'select', callback () {} }), { text: 'select', callback: undefined }, 'a callback would leave the queue without a promise')
-  t.match(await session.host.query({ text: 'select $1::int as i', values: [7], rowMode: 'array' } as pg.QueryConfig), { rows: [[7]] })
+  t.match(await host.query({ text: 'select $1::int as i', values: [7], rowMode: 'array' } as pg.QueryConfig), { rows: [[7]] })
 })
 
 t.test('a transaction', async t => {
   t.test('is committed when its function resolves, and gives what that gave', async t => {
-    const { session, sent } = await hold(t)
+    const { host, sent } = await hold(t)
     const id = ++ids
-    t.equal(await session.host.transaction(async tx => { await tx.query(...insert(id)); return 'done' }), 'done')
+    t.equal(await host.transaction(async tx => { await tx.query(...insert(id)); return 'done' }), 'done')
     t.ok(await stored(id))
     t.strictSame(sent, ['begin', insert(id)[0], 'commit'])
   })
 
   t.test('is rolled back when its function rejects or throws, with that error', async t => {
-    const { session } = await hold(t)
+    const { session, host } = await hold(t)
     const id = ++ids
-    await t.rejects(session.host.transaction(async tx => { await tx.query(...insert(id)); throw Object.assign(new Error('no'), { code: 'NO' }) }), { code: 'NO' })
-    await t.rejects(session.host.transaction(() => { throw Object.assign(new Error('no'), { code: 'SYNC' }) }), { code: 'SYNC' })
+    await t.rejects(host.transaction(async tx => { await tx.query(...insert(id)); throw Object.assign(new Error('no'), { code: 'NO' }) }), { code: 'NO' })
+    await t.rejects(host.transaction(() => { throw Object.assign(new Error('no'), { code: 'SYNC' }) }), { code: 'SYNC' })
     t.notOk(await stored(id))
     t.notOk(session.busy())
-    t.match(await session.host.query('select 1 as one'), { rows: [{ one: 1 }] })
+    t.match(await host.query('select 1 as one'), { rows: [{ one: 1 }] })
   })
 
   t.test('waits for what its function did not await', async t => {
-    const { session } = await hold(t)
+    const { host } = await hold(t)
     const id = ++ids
-    await session.host.transaction(tx => {
+    await host.transaction(tx => {
       tx.query('select pg_sleep(0.02)')
       tx.query(...insert(id))
     })
@@ -202,9 +206,9 @@ t.test('a transaction', async t => {
   })
 
   t.test('in which a failure was swallowed says that it was rolled back', async t => {
-    const { session } = await hold(t)
+    const { session, host } = await hold(t)
     const id = ++ids
-    await t.rejects(session.host.transaction(async tx => {
+    await t.rejects(host.transaction(async tx => {
       await tx.query(...insert(id))
       await tx.query('select 1/0').catch(() => {})
     }), { code: 'FST_HOURLY_SYNC_ROLLED_BACK' })
@@ -213,45 +217,45 @@ t.test('a transaction', async t => {
   })
 
   t.test('whose constraint fails at commit is rejected with that, and leaves the session idle', async t => {
-    const { session } = await hold(t)
+    const { session, host } = await hold(t)
     await server.query('create table later (id int primary key, note int references note deferrable initially deferred)', [], database)
-    await t.rejects(session.host.transaction(async tx => { await tx.query('insert into later values (1, -1)') }), { code: '23503' })
+    await t.rejects(host.transaction(async tx => { await tx.query('insert into later values (1, -1)') }), { code: '23503' })
     t.notOk(session.busy())
   })
 
   t.test('that its own function ended by hand has nothing to commit, and is an error or nothing', async t => {
-    const { session } = await hold(t)
+    const { session, host } = await hold(t)
     const id = ++ids
-    await t.rejects(session.host.transaction(async tx => { await tx.query(...insert(id)); await tx.query('rollback'); await tx.query('begin; select 1/0') }), { code: '22012' })
+    await t.rejects(host.transaction(async tx => { await tx.query(...insert(id)); await tx.query('rollback'); await tx.query('begin; select 1/0') }), { code: '22012' })
     t.notOk(await stored(id))
     t.notOk(session.busy())
   })
 
   t.test('refuses its tx once it has ended', async t => {
-    const { session } = await hold(t)
+    const { host } = await hold(t)
     let kept: { query: (text: string) => Promise<unknown> } | undefined
-    await session.host.transaction(async tx => { kept = tx })
+    await host.transaction(async tx => { kept = tx })
     await t.rejects(kept!.query('select 1'), { code: 'FST_HOURLY_SYNC_TRANSACTION_ENDED' })
-    await session.host.transaction(async tx => { kept = tx; throw new Error('no') }).catch(() => {})
+    await host.transaction(async tx => { kept = tx; throw new Error('no') }).catch(() => {})
     await t.rejects(kept!.query('select 1'), { code: 'FST_HOURLY_SYNC_TRANSACTION_ENDED' })
   })
 
   t.test('is not begun where the host has begun one by hand', async t => {
-    const { session } = await hold(t)
-    await session.host.query('begin')
-    await t.rejects(session.host.transaction(async () => {}), { code: 'FST_HOURLY_SYNC_OPEN_TRANSACTION' })
-    await session.host.query('commit')
-    await t.resolves(session.host.transaction(async () => {}))
+    const { host } = await hold(t)
+    await host.query('begin')
+    await t.rejects(host.transaction(async () => {}), { code: 'FST_HOURLY_SYNC_OPEN_TRANSACTION' })
+    await host.query('commit')
+    await t.resolves(host.transaction(async () => {}))
   })
 })
 
 t.test('a call on run from inside run.transaction', async t => {
   t.test('rejects at once and by its name, and the transaction goes on', async t => {
-    const { session, sent } = await hold(t)
-    const client = createFacade(session.host.query)
-    await session.host.transaction(async tx => {
-      await t.rejects(session.host.query('select 1'), { code: 'FST_HOURLY_SYNC_NESTED', message: /run\.query/ })
-      await t.rejects(session.host.transaction(async () => {}), { code: 'FST_HOURLY_SYNC_NESTED', message: /run\.transaction/ })
+    const { host, sent } = await hold(t)
+    const client = createFacade(host.query)
+    await host.transaction(async tx => {
+      await t.rejects(host.query('select 1'), { code: 'FST_HOURLY_SYNC_NESTED', message: /run\.query/ })
+      await t.rejects(host.transaction(async () => {}), { code: 'FST_HOURLY_SYNC_NESTED', message: /run\.transaction/ })
       await t.rejects(client.query('select 1') as unknown as Promise<unknown>, { code: 'FST_HOURLY_SYNC_NESTED' })
       await tx.query('select 2')
     })
@@ -259,9 +263,9 @@ t.test('a call on run from inside run.transaction', async t => {
   })
 
   t.test('rejects through helpers, timers and promises made inside', async t => {
-    const { session } = await hold(t)
-    const helper = async (): Promise<unknown> => { await turn(); return await session.host.query('select 1') }
-    await session.host.transaction(async () => {
+    const { host } = await hold(t)
+    const helper = async (): Promise<unknown> => { await turn(); return await host.query('select 1') }
+    await host.transaction(async () => {
       await t.rejects(helper(), { code: 'FST_HOURLY_SYNC_NESTED' })
       await t.rejects(Promise.resolve().then(helper), { code: 'FST_HOURLY_SYNC_NESTED' })
       await t.rejects(new Promise((resolve, reject) => setTimeout(() => { helper().then(resolve, reject) }, 1)), { code: 'FST_HOURLY_SYNC_NESTED' })
@@ -269,15 +273,15 @@ t.test('a call on run from inside run.transaction', async t => {
   })
 
   t.test('from outside waits its turn, and so does one that began inside and comes after the end', async t => {
-    const { session } = await hold(t)
+    const { host } = await hold(t)
     let release = (): void => {}
     let late: Promise<unknown> | undefined
-    const open = session.host.transaction(async () => {
+    const open = host.transaction(async () => {
       const over = new Promise<void>(resolve => { release = resolve })
-      late = over.then(turn).then(turn).then(async () => { await open; return await session.host.query('select 2') })
+      late = over.then(turn).then(turn).then(async () => { await open; return await host.query('select 2') })
       await over
     })
-    const outside = session.host.query('select 1')
+    const outside = host.query('select 1')
     await until(() => release.length === 1)
     release()
     await t.resolves(Promise.all([open, outside, late]))
@@ -285,28 +289,28 @@ t.test('a call on run from inside run.transaction', async t => {
 
   t.test('of another session is let through', async t => {
     const [one, other] = [await hold(t), await hold({ teardown: fn => t.teardown(fn), name: `${t.name} (other)` })]
-    await one.session.host.transaction(async () => { await t.resolves(other.session.host.query('select 1')) })
+    await one.host.transaction(async () => { await t.resolves(other.host.query('select 1')) })
   })
 })
 
 t.test('settle', async t => {
   t.test('waits for what the host had begun, and finds nothing wrong', async t => {
-    const { session } = await hold(t)
+    const { host } = await hold(t)
     const id = ++ids
-    session.host.query('select pg_sleep(0.02)')
-    session.host.query(...insert(id))
-    session.seal()
-    t.equal(await session.settle(), undefined)
+    host.query('select pg_sleep(0.02)')
+    host.query(...insert(id))
+    host.seal()
+    t.equal(await host.settle(), undefined)
     t.ok(await stored(id), 'those that waited had their turn')
   })
 
   t.test('finds an open transaction and rolls it back', async t => {
-    const { session, lost } = await hold(t)
+    const { session, host, lost } = await hold(t)
     const id = ++ids
-    await session.host.query('begin')
-    await session.host.query(...insert(id))
-    session.seal()
-    t.match(await session.settle(), { code: 'FST_HOURLY_SYNC_OPEN_TRANSACTION' })
+    await host.query('begin')
+    await host.query(...insert(id))
+    host.seal()
+    t.match(await host.settle(), { code: 'FST_HOURLY_SYNC_OPEN_TRANSACTION' })
     t.notOk(session.busy())
     t.notOk(await stored(id))
     t.strictSame(lost, [])
@@ -314,41 +318,41 @@ t.test('settle', async t => {
   })
 
   t.test('finds an open transaction that has failed', async t => {
-    const { session } = await hold(t)
-    await session.host.query('begin')
-    await session.host.query('select 1/0').catch(() => {})
-    t.match(await session.settle(), { code: 'FST_HOURLY_SYNC_OPEN_TRANSACTION' })
+    const { session, host } = await hold(t)
+    await host.query('begin')
+    await host.query('select 1/0').catch(() => {})
+    t.match(await host.settle(), { code: 'FST_HOURLY_SYNC_OPEN_TRANSACTION' })
     t.notOk(session.busy())
   })
 
   t.test('finds a failure that nobody awaited, whenever it comes', async t => {
     for (const text of ['select 1/0', 'select 1/0 from pg_sleep(0.05)']) {
-      const { session } = await hold({ teardown: fn => t.teardown(fn), name: `${t.name} ${text}` })
-      session.host.query(text)
-      session.seal()
-      t.match(await session.settle(), { code: 'FST_HOURLY_SYNC_UNOBSERVED', cause: { code: '22012' } }, text)
+      const { host } = await hold({ teardown: fn => t.teardown(fn), name: `${t.name} ${text}` })
+      host.query(text)
+      host.seal()
+      t.match(await host.settle(), { code: 'FST_HOURLY_SYNC_UNOBSERVED', cause: { code: '22012' } }, text)
     }
   })
 
   t.test('finds a nested call that nobody awaited', async t => {
-    const { session } = await hold(t)
-    await session.host.transaction(async () => { session.host.query('select 1') })
-    t.match(await session.settle(), { code: 'FST_HOURLY_SYNC_UNOBSERVED', cause: { code: 'FST_HOURLY_SYNC_NESTED' } })
+    const { host } = await hold(t)
+    await host.transaction(async () => { host.query('select 1') })
+    t.match(await host.settle(), { code: 'FST_HOURLY_SYNC_UNOBSERVED', cause: { code: 'FST_HOURLY_SYNC_NESTED' } })
   })
 
   t.test('finds no fault in a failure that was looked at', async t => {
-    const { session } = await hold(t)
-    await session.host.query('select 1/0').catch(() => {})
-    await Promise.allSettled([session.host.query('select 1/0'), session.host.transaction(async tx => await tx.query('select 1/0'))])
-    t.equal(await session.settle(), undefined)
+    const { host } = await hold(t)
+    await host.query('select 1/0').catch(() => {})
+    await Promise.allSettled([host.query('select 1/0'), host.transaction(async tx => await tx.query('select 1/0'))])
+    t.equal(await host.settle(), undefined)
   })
 })
 
 t.test('a sealed session refuses every call of the host, and takes ours', async t => {
-  const { session, sent } = await hold(t)
-  session.seal()
-  await t.rejects(session.host.query('select 1'), { code: 'FST_HOURLY_SYNC_RUN_ENDED', message: /run\.query/ })
-  await t.rejects(session.host.transaction(async () => {}), { code: 'FST_HOURLY_SYNC_RUN_ENDED', message: /run\.transaction/ })
+  const { session, host, sent } = await hold(t)
+  host.seal()
+  await t.rejects(host.query('select 1'), { code: 'FST_HOURLY_SYNC_RUN_ENDED', message: /run\.query/ })
+  await t.rejects(host.transaction(async () => {}), { code: 'FST_HOURLY_SYNC_RUN_ENDED', message: /run\.transaction/ })
   t.strictSame(sent, [])
   await session.prove()
   t.equal(session.lost, undefined)
@@ -360,24 +364,24 @@ t.test('prove', async t => {
     await held.session.prove()
     await held.session.prove()
     t.strictSame(held.lost, [])
-    const { rows: [row] } = await held.session.host.query('select pg_advisory_unlock($1) as once, pg_advisory_unlock($1) as twice', [held.key])
+    const { rows: [row] } = await held.host.query('select pg_advisory_unlock($1) as once, pg_advisory_unlock($1) as twice', [held.key])
     t.strictSame(row, { once: true, twice: false })
   })
 
   for (const text of ['discard all', 'select pg_advisory_unlock_all()']) {
     t.test(`loses after ${text}`, async t => {
       const held = await hold(t)
-      await held.session.host.query(text)
+      await held.host.query(text)
       await held.session.prove()
       t.match(held.lost, [{ code: 'FST_HOURLY_SYNC_LOCK_LOST', message: /does not hold it/ }])
       t.equal(held.lost.length, 1)
-      await t.rejects(held.session.host.query('select 1'), { code: 'FST_HOURLY_SYNC_LOCK_LOST' })
+      await t.rejects(held.host.query('select 1'), { code: 'FST_HOURLY_SYNC_LOCK_LOST' })
     })
   }
 
   t.test('is not taken in by the same key of another session, or in another database', async t => {
     const held = await hold(t)
-    await held.session.host.query('select pg_advisory_unlock_all()')
+    await held.host.query('select pg_advisory_unlock_all()')
     const elsewhere = [new pg.Client({ connectionString: server.url(database) }), new pg.Client({ connectionString: server.url() })]
     for (const client of elsewhere) {
       await client.connect()
@@ -390,7 +394,7 @@ t.test('prove', async t => {
 
   t.test('is not taken in by a shared lock', async t => {
     const held = await hold(t)
-    await held.session.host.query('select pg_advisory_unlock_all(), pg_advisory_lock_shared($1)', [held.key])
+    await held.host.query('select pg_advisory_unlock_all(), pg_advisory_lock_shared($1)', [held.key])
     await held.session.prove()
     t.equal(held.lost.length, 1)
   })
@@ -431,11 +435,11 @@ t.test('a backend that is terminated', async t => {
     t.equal(held.lost.length, 1, 'is lost once')
     t.equal(held.session.lost, held.lost[0])
     t.equal((held.lost[0] as { code?: string }).code, 'FST_HOURLY_SYNC_LOCK_LOST')
-    await t.rejects(held.session.host.query('select 1'), held.lost[0]!)
-    await t.rejects(held.session.host.transaction(async () => {}), { code: 'FST_HOURLY_SYNC_LOCK_LOST' })
+    await t.rejects(held.host.query('select 1'), held.lost[0]!)
+    await t.rejects(held.host.transaction(async () => {}), { code: 'FST_HOURLY_SYNC_LOCK_LOST' })
     await t.rejects(held.session.own('select 1', []), { code: 'FST_HOURLY_SYNC_LOCK_LOST' })
     await held.session.prove()
-    t.equal(await held.session.settle(), undefined, 'what was looked at is no fault')
+    t.equal(await held.host.settle(), undefined, 'what was looked at is no fault')
     await held.session.release()
     t.equal(held.pool.totalCount, 0, 'is out of the pool')
     t.notOk(await isHeld(held), 'has let go of the lock')
@@ -451,7 +455,7 @@ t.test('a backend that is terminated', async t => {
 
   t.test('inside a statement, which rejects with the loss, as do those that wait behind it', async t => {
     const held = await hold(t)
-    const calls = [held.session.host.query('select pg_sleep(60)'), held.session.host.query('select 1'), held.session.host.transaction(async () => {})]
+    const calls = [held.host.query('select pg_sleep(60)'), held.host.query('select 1'), held.host.transaction(async () => {})]
     const rejected = Promise.all(calls.map(async call => await t.rejects(call as Promise<unknown>, { code: 'FST_HOURLY_SYNC_LOCK_LOST' })))
     await inStatement(held.backend, 'pg_sleep(60)')
     await terminate(held.backend)
@@ -462,7 +466,7 @@ t.test('a backend that is terminated', async t => {
   t.test('in a transaction, of which nothing stays', async t => {
     const held = await hold(t)
     const id = ++ids
-    await t.rejects(held.session.host.transaction(async tx => {
+    await t.rejects(held.host.transaction(async tx => {
       await tx.query(...insert(id))
       await terminate(held.backend)
       await until(() => held.lost.length > 0)
@@ -474,7 +478,7 @@ t.test('a backend that is terminated', async t => {
 
   t.test('in a transaction whose function swallows that, which rejects all the same', async t => {
     const held = await hold(t)
-    await t.rejects(held.session.host.transaction(async tx => {
+    await t.rejects(held.host.transaction(async tx => {
       const asked = tx.query('select pg_sleep(60)').catch(() => {})
       await inStatement(held.backend, 'pg_sleep(60)')
       await terminate(held.backend)
@@ -485,7 +489,7 @@ t.test('a backend that is terminated', async t => {
 
   t.test('by its own idle_session_timeout', async t => {
     const held = await hold(t)
-    await held.session.host.query("set idle_session_timeout = '50ms'")
+    await held.host.query("set idle_session_timeout = '50ms'")
     await until(() => held.lost.length > 0)
     await afterwards(t, held)
   })
@@ -502,7 +506,7 @@ t.test('a backend that is terminated', async t => {
 
 t.test('a statement that is cancelled is no lost lock', async t => {
   const held = await hold(t)
-  const rejected = t.rejects(held.session.host.query('select pg_sleep(60)'), { code: '57014' })
+  const rejected = t.rejects(held.host.query('select pg_sleep(60)'), { code: '57014' })
   await inStatement(held.backend, 'pg_sleep(60)')
   await server.query('select pg_cancel_backend($1)', [held.backend])
   await rejected
@@ -513,7 +517,7 @@ t.test('a statement that is cancelled is no lost lock', async t => {
 t.test('lose', async t => {
   t.test('ends the session at once, with a statement under way', async t => {
     const held = await hold(t)
-    const rejected = t.rejects(held.session.host.query('select pg_sleep(60)'), { code: 'FST_HOURLY_SYNC_LOCK_LOST' })
+    const rejected = t.rejects(held.host.query('select pg_sleep(60)'), { code: 'FST_HOURLY_SYNC_LOCK_LOST' })
     await inStatement(held.backend, 'pg_sleep(60)')
     held.session.lose(new FST_HOURLY_SYNC_LOCK_LOST('for a test'))
     await rejected
@@ -541,7 +545,7 @@ t.test('release', async t => {
     t.equal(held.pool.totalCount, 0)
     await until(async () => !await isThere(held.backend))
     t.strictSame(held.lost, [], 'is no loss')
-    await t.rejects(held.session.host.query('select 1'), { code: 'FST_HOURLY_SYNC_RUN_ENDED' })
+    await t.rejects(held.host.query('select 1'), { code: 'FST_HOURLY_SYNC_RUN_ENDED' })
   })
 
   t.test('a second time does nothing', async t => {
@@ -554,8 +558,8 @@ t.test('release', async t => {
 
   t.test('of a session that cannot be unlocked frees the lock as well', async t => {
     const held = await hold(t)
-    await held.session.host.query('begin')
-    await held.session.host.query('select 1/0').catch(() => {})
+    await held.host.query('begin')
+    await held.host.query('select 1/0').catch(() => {})
     await held.session.release() // the unlock fails: the transaction is aborted
     await until(async () => !await isHeld(held))
   })
@@ -563,7 +567,7 @@ t.test('release', async t => {
   t.test('waits a second for its unlock behind a statement that does not end, then ends the session', async t => {
     const clock = createManualClock()
     const held = await hold(t, clock)
-    const rejected = t.rejects(held.session.host.query('select pg_sleep(60)'))
+    const rejected = t.rejects(held.host.query('select pg_sleep(60)'))
     await inStatement(held.backend, 'pg_sleep(60)')
     const released = held.session.release()
     await until(() => clock.armed.includes(1_000))
@@ -580,7 +584,7 @@ t.test('destroy ends the session without a loss, and the lock is free', async t 
   held.session.destroy()
   t.strictSame(held.lost, [])
   await until(async () => !await isHeld(held))
-  await t.rejects(held.session.host.query('select 1'), { code: 'FST_HOURLY_SYNC_RUN_ENDED' })
+  await t.rejects(held.host.query('select 1'), { code: 'FST_HOURLY_SYNC_RUN_ENDED' })
   await t.rejects(held.session.own('select 1', []), { code: 'FST_HOURLY_SYNC_RUN_ENDED' })
 })
 
@@ -711,7 +715,7 @@ t.test('the direct source serves a session just as well', async t => {
   const key = lockKey(t.name)
   const { classid, objid } = lockHalves(key)
   const { rows: [row] } = await lease.client.query(ours('select pg_backend_pid() as backend, pg_try_advisory_lock($1::bigint)', [key.toString()]))
-  const session = createSession({ lease, clock: systemClock, backend: row.backend, proof: [texts.prove, [classid, objid]], unlock: [texts.unlock, [key.toString()]] })
+  const session = createSession({ lease, inside: new AsyncLocalStorage(), clock: systemClock, backend: row.backend, proof: [texts.prove, [classid, objid]], unlock: [texts.unlock, [key.toString()]] })
   await session.prove()
   t.equal(session.lost, undefined)
   await session.release()

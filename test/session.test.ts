@@ -660,9 +660,6 @@ t.test('a run', async t => {
     last.release()
   })
 
-  t.test('with a heartbeat of a month begins: the server has a limit for its idle timeout', async t => {
-    t.match(await serve(t, { heartbeat: '30d' }).service.runOnce(), { outcome: 'succeeded' })
-  })
 })
 
 t.test('statements of ours', async t => {

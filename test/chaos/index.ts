@@ -64,12 +64,12 @@ async function run (): Promise<boolean> {
 
   const over = new AbortController()
   signal.addEventListener('abort', () => over.abort())
-  const faults = createFaults({ database, fleet, proxies, say, over: over.signal })
+  const faults = createFaults({ database, fleet, proxies, say, over: over.signal, scope })
   const { triggers, lasting } = await storm({ plan: schedule(seed, length), length, seed, faults, fleet, signal })
   over.abort() // who is stopped goes on, what is frozen thaws
   await lasting
   signal.throwIfAborted()
-  await insist(async () => await database.bend(0))
+  await insist(async () => await database.bend(0), signal)
   await Promise.all(ways.map(async (_, seat) => await (fleet.at(seat) ?? fleet.start(seat)).listens))
   say('the storm is over')
   await calm({ database, fleet, service, consoles, breach, say, signal })

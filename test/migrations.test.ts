@@ -178,8 +178,8 @@ t.test('missing tables with migrate: false are refused, and nothing is made', as
 t.test('an older version with migrate: false is refused by its number', async t => {
   const client = await connect(t, shared)
   await migrate(client, 'older', true)
-  await client.query('update older.migration set version = -1')
-  await t.rejects(migrate(client, 'older', false), { code: 'FST_HOURLY_SYNC_SCHEMA', message: /of version -1, version 1 is needed/ })
+  await client.query('delete from older.migration where version > 1')
+  await t.rejects(migrate(client, 'older', false), { code: 'FST_HOURLY_SYNC_SCHEMA', message: new RegExp(`of version 1, version ${VERSION} is needed`) })
 })
 
 t.test('a role without CREATE works on tables that exist', async t => {

@@ -54,16 +54,26 @@ export async function * orders (request: OrdersRequest): AsyncGenerator<OrdersPr
     if (cursor !== null) url.searchParams.set('cursor', cursor)
 
     signal?.throwIfAborted() // the sleep may not have noticed
-    const timeout = AbortSignal.timeout(callTimeout)
-    const response = await fetch(url, {
-      headers: { 'x-api-key': key },
-      signal: signal === undefined ? timeout : AbortSignal.any([signal, timeout])
-    })
-    if (response.ok) return await response.json() as OrderPage
-    const reason = await reasonIn(response)
+    const { response, page, reason } = await answerTo(url)
+    if (page !== undefined) return page
     if (attempt >= attempts || ![429, 503].includes(response.status)) throw new OrderServiceError(response.status, reason)
     await sleep(retryAfter(response) ?? callEvery * 2 ** (attempt - 1))
     return await call(cursor, attempt + 1)
+  }
+
+  async function answerTo (url: URL): Promise<{ response: Response, page?: OrderPage, reason: string }> {
+    // a timer of our own: AbortSignal.timeout inside AbortSignal.any is collected as garbage before it fires
+    const limit = new AbortController()
+    const late = setTimeout(() => limit.abort(new DOMException(`no answer within ${callTimeout} ms`, 'TimeoutError')), callTimeout)
+    try {
+      const response = await fetch(url, {
+        headers: { 'x-api-key': key },
+        signal: signal === undefined ? limit.signal : AbortSignal.any([signal, limit.signal])
+      })
+      return response.ok ? { response, page: await response.json() as OrderPage, reason: '' } : { response, reason: await reasonIn(response) }
+    } finally {
+      clearTimeout(late)
+    }
   }
 
   let done = 0

@@ -3,6 +3,7 @@ import type { Database } from './database.js'
 import type { Fleet, Server } from './fleet.js'
 import type { Proxy } from './proxy.js'
 import type { Kind, Planned } from './schedule.js'
+import type { Scope } from './scope.js'
 
 /** A fault that was injected. Epoch milliseconds. */
 export interface Fault {
@@ -34,6 +35,7 @@ interface Parts {
   say: (line: string) => void
   /** Ends what lasts. */
   over: AbortSignal
+  scope: Scope
 }
 
 const lockSession = `select pid from pg_locks where locktype = 'advisory' and objsubid = 1 and granted
@@ -46,8 +48,8 @@ const terminate = (which: string): string => `select pid, pg_terminate_backend(p
 const cancel = (which: string): string => `select pid, pg_cancel_backend(pid) as done from (${which}) as victims`
 
 /** Tries until the database is there. */
-export async function insist (work: () => Promise<unknown>): Promise<void> {
-  for (;;) {
+export async function insist (work: () => Promise<unknown>, signal?: AbortSignal): Promise<void> {
+  while (signal?.aborted !== true) {
     const done = await work().then(() => true, () => false)
     if (done) return
     await delay(100)
@@ -57,11 +59,12 @@ export async function insist (work: () => Promise<unknown>): Promise<void> {
 /** One stillness at a time, or the second would end with the first and be reckoned too long. */
 const isStill = ({ still }: Server): boolean => still.some(({ to }) => to > Date.now())
 
-export function createFaults ({ database, fleet, proxies, say, over }: Parts): Faults {
+export function createFaults ({ database, fleet, proxies, say, over, scope }: Parts): Faults {
   const log: Fault[] = []
   const missed: Planned[] = []
   const frozen = new Set<number>()
-  let restarting = false
+  let restart: Promise<void> | undefined
+  scope.teardown(async () => await restart) // a server that is just starting cannot be stopped
   let bent = 0
 
   async function holderPid (): Promise<number | undefined> {
@@ -131,13 +134,15 @@ export function createFaults ({ database, fleet, proxies, say, over }: Parts): F
 
   const hit = async (text: string): Promise<boolean> => (await database.ask(text)).length > 0
 
-  async function restart (signal: 'SIGINT' | 'SIGQUIT', ms: number): Promise<boolean> {
-    if (restarting) return false
-    restarting = true
-    await database.cluster.stop(signal)
-    await last(ms)
-    await database.cluster.start()
-    restarting = false
+  async function restarted (signal: 'SIGINT' | 'SIGQUIT', ms: number): Promise<boolean> {
+    if (restart !== undefined) return false
+    restart = (async () => {
+      await database.cluster.stop(signal)
+      await last(ms)
+      await database.cluster.start()
+      restart = undefined
+    })()
+    await restart
     return true
   }
 
@@ -146,8 +151,8 @@ export function createFaults ({ database, fleet, proxies, say, over }: Parts): F
     'idle client': async () => await hit(terminate(client("= 'idle'"))),
     'busy client': async () => await hit(terminate(client("<> 'idle'"))),
     cancel: async () => await hit(cancel(lockSession)),
-    'restart fast': async ({ ms }) => await restart('SIGINT', ms),
-    'restart immediate': async ({ ms }) => await restart('SIGQUIT', ms),
+    'restart fast': async ({ ms }) => await restarted('SIGINT', ms),
+    'restart immediate': async ({ ms }) => await restarted('SIGQUIT', ms),
     async 'server clock' ({ shift, ms }) {
       if (bent !== 0) return false
       bent = shift

@@ -22,6 +22,7 @@ import { schedule } from './schedule.js'
 import { openScope, type Scope } from './scope.js'
 import { startOrderService } from './service.js'
 import { storm } from './storm.js'
+import { TAKEOVER, takeovers } from './takeovers.js'
 
 const { values } = parseArgs({ options: { keep: { type: 'boolean', default: false }, minutes: { type: 'string', default: '1' }, seed: { type: 'string', default: String(Date.now() % 100_000) } } })
 const length = Number(values.minutes) * 60_000
@@ -64,12 +65,12 @@ async function run (): Promise<boolean> {
 
   const over = new AbortController()
   signal.addEventListener('abort', () => over.abort())
-  const faults = createFaults({ database, fleet, proxies, say, over: over.signal })
+  const faults = createFaults({ database, fleet, proxies, say, over: over.signal, scope })
   const { triggers, lasting } = await storm({ plan: schedule(seed, length), length, seed, faults, fleet, signal })
   over.abort() // who is stopped goes on, what is frozen thaws
   await lasting
   signal.throwIfAborted()
-  await insist(async () => await database.bend(0))
+  await insist(async () => await database.bend(0), signal)
   await Promise.all(ways.map(async (_, seat) => await (fleet.at(seat) ?? fleet.start(seat)).listens))
   say('the storm is over')
   await calm({ database, fleet, service, consoles, breach, say, signal })
@@ -80,9 +81,13 @@ async function run (): Promise<boolean> {
   for (const { older, newer, awake, bound } of found) {
     if (awake > bound) breach(`run ${older} went on calling for ${awake} ms after run ${newer} had begun, ${bound} ms is the most`)
   }
+  const taken = takeovers(writes, faults.log)
+  for (const { fault, took } of taken) {
+    if (took > TAKEOVER) breach(`the holder, server ${fault.pid}, was replaced only ${took} ms after its ${fault.kind} at ${new Date(fault.at).toISOString()}, ${TAKEOVER} ms is the most`)
+  }
   for (const what of breaches({ writes, runs, faults: faults.log, servers: fleet.all, started: triggers.started })) breach(what)
   writeFileSync(join(fleet.folder, 'evidence.json'), JSON.stringify({ runs, faults: faults.log, writes, calls: service.calls }, null, 1))
-  console.log(`\n${report({ faults, writes, runs, triggers, overlaps: found })}\n`)
+  console.log(`\n${report({ faults, writes, runs, triggers, overlaps: found, takeovers: taken })}\n`)
   if (broken.length === 0) {
     say(`seed ${seed}: nothing was broken`)
     return true

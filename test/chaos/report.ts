@@ -4,6 +4,7 @@ import type { Fault, Faults } from './faults.js'
 import type { Fleet } from './fleet.js'
 import type { Overlap } from './overlaps.js'
 import type { Triggers } from './storm.js'
+import type { Takeover } from './takeovers.js'
 
 interface Told {
   faults: Faults
@@ -11,10 +12,11 @@ interface Told {
   runs: Run[]
   triggers: Triggers
   overlaps: Overlap[]
+  takeovers: Takeover[]
 }
 
 /** What was done to the servers, and what they made of it. */
-export function report ({ faults, writes, runs, triggers, overlaps }: Told): string {
+export function report ({ faults, writes, runs, triggers, overlaps, takeovers }: Told): string {
   const successes = writes.filter(({ kind }) => kind === 'recorded').map(({ committed }) => committed)
   const kinds = [...new Set(faults.log.map(({ kind }) => kind))].sort()
   const rows = kinds.map(kind => {
@@ -31,6 +33,7 @@ export function report ({ faults, writes, runs, triggers, overlaps }: Told): str
     `${all} faults in all, ${faults.missed.length} more met nobody`,
     `runs: ${counted(runs.map(({ state }) => state))}; by trigger: ${counted(runs.map(({ trigger }) => trigger))}`,
     `triggers by hand: ${[...triggers.answers].map(([answer, count]) => `${count} ${answer}`).join(', ')}`,
+    `frozen holders that were replaced while frozen: ${takeovers.length === 0 ? 'none lasted long enough' : takeovers.map(({ took }) => seconds(took)).join(', ')}`,
     overlaps.length === 0
       ? 'overlaps in calls to the order service: none'
       : `overlaps in calls to the order service: ${overlaps.length}\n${table(['older run', 'lasted', 'awake', 'bound'], overlaps.map(({ older, lasted, awake, bound }) => [older, seconds(lasted), seconds(awake), seconds(bound)]))}`

@@ -26,7 +26,7 @@ export interface Planned {
 /** Kind, how often among the others, and the shortest and longest it lasts. */
 const kinds: Array<[Kind, number, number, number]> = [
   ['kill', 4, 200, 2_000],
-  ['stop', 4, 500, 9_000],
+  ['stop', 4, 500, 16_000],
   ['block', 4, 300, 6_000],
   ['deploy', 3, 0, 0],
   ['lock session', 4, 0, 0],
@@ -34,7 +34,7 @@ const kinds: Array<[Kind, number, number, number]> = [
   ['busy client', 2, 0, 0],
   ['cancel', 1, 0, 0],
   ['cut', 3, 0, 1_500],
-  ['freeze', 4, 500, 13_000],
+  ['freeze', 4, 500, 18_000],
   ['restart fast', 0.7, 0, 3_000],
   ['restart immediate', 0.7, 0, 3_000],
   ['server clock', 1.2, 1_000, 8_000],

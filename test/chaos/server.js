@@ -16,16 +16,17 @@ const realNow = Date.now
 let clockShift = given.clockShift
 Date.now = () => realNow() + clockShift
 
-const app = Fastify({ logger: { level: 'debug' }, disableRequestLogging: true })
+const app = Fastify({ logger: { level: 'debug' } })
 await app.register(postgres, { connectionString: given.pool, application_name: `host-${process.pid}`, max: 5, idleTimeoutMillis: 1_000, connectionTimeoutMillis: 5_000 })
 await app.register(hourlySync, { ...given.sync, ...(given.lock && { lock: { connectionString: given.lock } }), enabled: true, sync })
 
-app.get('/orders', async () => (await app.pg.query(`select count(*)::int as orders from ${tables}.orders, pg_sleep(0.1)`)).rows[0])
-app.post('/trigger', async () => {
+const quiet = { logLevel: 'error' }
+app.get('/orders', quiet, async () => (await app.pg.query(`select count(*)::int as orders from ${tables}.orders, pg_sleep(0.1)`)).rows[0])
+app.post('/trigger', quiet, async () => {
   const { started, reason, runId } = await app.triggerSync()
   return { started, reason, runId }
 })
-app.get('/status', async () => await app.hourlySync.get().status())
+app.get('/status', quiet, async () => await app.hourlySync.get().status())
 
 const tempers = [['quick', 27], ['slow', 35], ['heavy', 15], ['broken', 5], ['transient', 5], ['hung', 2], ['deaf', 5], ['careless', 3], ['crowded', 3]]
 
@@ -107,7 +108,7 @@ async function call (run, query) {
     run.signal.throwIfAborted()
     const response = await fetch(`${orders}/orders?${new URLSearchParams(query)}`, {
       headers: { 'x-api-key': key, 'x-run': run.id, 'x-worker': String(process.pid) },
-      signal: AbortSignal.any([run.signal, AbortSignal.timeout(5_000)])
+      signal: run.signal
     })
     const answer = await response.json()
     if (response.ok) return answer

@@ -26,7 +26,10 @@ export async function storm ({ plan, length, seed, faults, fleet, signal }: Part
   const random = seededRandom(seed ^ 0x5eed)
   const begin = performance.now()
   const triggers: Triggers = { answers: new Map(), started: [] }
-  const over = AbortSignal.any([signal, AbortSignal.timeout(length)])
+  const ended = new AbortController() // not AbortSignal.timeout inside AbortSignal.any, which is collected before it fires
+  setTimeout(() => ended.abort(), length)
+  signal.addEventListener('abort', () => ended.abort())
+  const over = ended.signal
   const pause = async (ms: number): Promise<boolean> => await delay(ms, true, { signal: over }).catch(() => false)
   const urlAt = (): string | undefined => fleet.at(Math.floor(random() * SEATS))?.url
 

@@ -60,6 +60,7 @@ export async function recordEnd (parts: Parts): Promise<Ended> {
   const transient = verdict.state === 'failed' && judgedTransient(parts, verdict.error)
   const error = verdict.state === 'succeeded' ? null : errorRecord(verdict.error, transient)
   let ended: Ended | undefined
+  let unanswered: Error = new FST_HOURLY_SYNC_LOCK_LOST('its session was ended before')
   if (session.usable) {
     try {
       ended = await finish(parts, error, transient)
@@ -67,10 +68,11 @@ export async function recordEnd (parts: Parts): Promise<Ended> {
       else await prune(parts, ended.now!)
     } catch (failure) {
       log.warn({ err: logged(asError(failure)) }, 'the end of the run could not be recorded on its session')
+      unanswered = new FST_HOURLY_SYNC_LOCK_LOST(`its end was not recorded, ${asError(failure).message}`, { cause: failure })
       session.destroy()
     }
   }
-  ended ??= await recordLost(parts, error, transient)
+  ended ??= await recordLost(parts, error, transient, session.lost ?? unanswered)
   say(parts, ended, transient)
   return ended
 }
@@ -103,11 +105,11 @@ function goesOn (plan: Plan, position: number): string {
  * The session is gone, or the lock. What the run came to is then decided by what the database has: a finish whose answer was lost
  * stands; anything else is said as far as it can be, and never as a success.
  */
-async function recordLost ({ context, session, started, verdict, limit, lasted, log }: Parts, error: ErrorRecord | null, transient: boolean): Promise<Ended> {
+async function recordLost ({ context, session, started, verdict, limit, lasted, log }: Parts, error: ErrorRecord | null, transient: boolean, why: Error): Promise<Ended> {
   const { settings, statements, gate, clock } = context
   const { begun } = started
   const { state, error: kept } = verdict.state === 'succeeded' || session.lost !== undefined
-    ? { state: 'lock-lost' as const, error: errorRecord(session.lost ?? new FST_HOURLY_SYNC_LOCK_LOST('the end of the run was not answered')) }
+    ? { state: 'lock-lost' as const, error: errorRecord(why) }
     : { state: verdict.state, error }
   const wait = retryIn(context, begun.attempt, verdict.state === 'succeeded' ? undefined : verdict.error)
   try {

@@ -23,7 +23,7 @@ export interface Faults {
   log: Fault[]
   /** What could not be done: the victim was away. */
   missed: Planned[]
-  /** Does it, and resolves when it is over. Never rejects. */
+  /** Does it, and resolves when it is over. Rejects only when the storm cannot go on. */
   inject: (planned: Planned) => Promise<void>
 }
 
@@ -35,6 +35,8 @@ interface Parts {
   say: (line: string) => void
   /** Ends what lasts. */
   over: AbortSignal
+  /** Ends everything: the database may not come back. */
+  interrupted: AbortSignal
   scope: Scope
 }
 
@@ -47,9 +49,12 @@ const client = (state: string): string => `select pid from pg_stat_activity wher
 const terminate = (which: string): string => `select pid, pg_terminate_backend(pid) as done from (${which}) as victims`
 const cancel = (which: string): string => `select pid, pg_cancel_backend(pid) as done from (${which}) as victims`
 
+/** The storm cannot go on. */
+class NoDatabase extends Error {}
+
 /** Tries until the database is there. */
-export async function insist (work: () => Promise<unknown>, signal?: AbortSignal): Promise<void> {
-  while (signal?.aborted !== true) {
+export async function insist (work: () => Promise<unknown>, signal: AbortSignal): Promise<void> {
+  while (!signal.aborted) {
     const done = await work().then(() => true, () => false)
     if (done) return
     await delay(100)
@@ -59,12 +64,12 @@ export async function insist (work: () => Promise<unknown>, signal?: AbortSignal
 /** One stillness at a time, or the second would end with the first and be reckoned too long. */
 const isStill = ({ still }: Server): boolean => still.some(({ to }) => to > Date.now())
 
-export function createFaults ({ database, fleet, proxies, say, over, scope }: Parts): Faults {
+export function createFaults ({ database, fleet, proxies, say, over, interrupted, scope }: Parts): Faults {
   const log: Fault[] = []
   const missed: Planned[] = []
   const frozen = new Set<number>()
   let restart: Promise<void> | undefined
-  scope.teardown(async () => await restart) // a server that is just starting cannot be stopped
+  scope.teardown(async () => await restart?.catch(() => {})) // a server that is just starting cannot be stopped
   let bent = 0
 
   async function holderPid (): Promise<number | undefined> {
@@ -139,7 +144,7 @@ export function createFaults ({ database, fleet, proxies, say, over, scope }: Pa
     restart = (async () => {
       await database.cluster.stop(signal)
       await last(ms)
-      await database.cluster.start()
+      await database.cluster.start().catch(cause => { throw new NoDatabase('the database did not start again', { cause }) })
       restart = undefined
     })()
     await restart
@@ -158,7 +163,7 @@ export function createFaults ({ database, fleet, proxies, say, over, scope }: Pa
       bent = shift
       await database.bend(shift)
       await last(ms)
-      await insist(async () => await database.bend(0))
+      await insist(async () => await database.bend(0), interrupted)
       bent = 0
       return true
     }
@@ -202,6 +207,7 @@ export function createFaults ({ database, fleet, proxies, say, over, scope }: Pa
         log.splice(log.indexOf(fault), 1)
         missed.push(planned)
         say(`${kind} met nobody (${(error as Error).message})`)
+        if (error instanceof NoDatabase) throw error
       }
       fault.until = Date.now()
     }

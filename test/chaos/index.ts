@@ -35,6 +35,12 @@ const interrupted = new AbortController()
 for (const event of ['SIGINT', 'SIGTERM', 'SIGHUP', 'exit', 'beforeExit']) process.removeAllListeners(event)
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => interrupted.abort(new Error('interrupted')))
 
+// a fault of the harness must not leave its servers behind
+process.on('uncaughtException', error => {
+  console.error(error)
+  scope.end().finally(() => process.exit(2))
+})
+
 const began = performance.now()
 const say = (line: string): void => console.log(`${((performance.now() - began) / 1_000).toFixed(1).padStart(6)} s  ${line}`)
 
@@ -65,7 +71,7 @@ async function run (): Promise<boolean> {
 
   const over = new AbortController()
   signal.addEventListener('abort', () => over.abort())
-  const faults = createFaults({ database, fleet, proxies, say, over: over.signal, scope })
+  const faults = createFaults({ database, fleet, proxies, say, over: over.signal, interrupted: signal, scope })
   const { triggers, lasting } = await storm({ plan: schedule(seed, length), length, seed, faults, fleet, signal })
   over.abort() // who is stopped goes on, what is frozen thaws
   await lasting

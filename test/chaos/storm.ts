@@ -27,7 +27,7 @@ export async function storm ({ plan, length, seed, faults, fleet, signal }: Part
   const begin = performance.now()
   const triggers: Triggers = { answers: new Map(), started: [] }
   const ended = new AbortController() // not AbortSignal.timeout inside AbortSignal.any, which is collected before it fires
-  setTimeout(() => ended.abort(), length)
+  setTimeout(() => ended.abort(), length).unref()
   signal.addEventListener('abort', () => ended.abort())
   const over = ended.signal
   const pause = async (ms: number): Promise<boolean> => await delay(ms, true, { signal: over }).catch(() => false)
@@ -64,7 +64,9 @@ export async function storm ({ plan, length, seed, faults, fleet, signal }: Part
   async function inject (): Promise<void> {
     for (const planned of plan) {
       if (!await pause(Math.max(0, planned.at - (performance.now() - begin)))) return
-      lasting.push(faults.inject(planned))
+      const injected = faults.inject(planned)
+      injected.catch(() => {}) // it is awaited after the storm
+      lasting.push(injected)
     }
   }
 

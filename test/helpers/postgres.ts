@@ -1,3 +1,5 @@
+import type { ChildProcess } from 'node:child_process'
+import { once } from 'node:events'
 import { chmodSync, mkdtempSync, rmSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
@@ -65,8 +67,7 @@ export async function startPostgres (t: Scope, settings: Record<string, string> 
     onError: () => {}
   })
   // the class keeps its child private; tests of crashes need it
-  const child = (): { kill: (signal: string) => void, once: (event: string, fn: () => void) => void } | undefined =>
-    (server as unknown as { process: ReturnType<typeof child> }).process
+  const child = (): ChildProcess => (server as unknown as { process: ChildProcess }).process
 
   let running = false
   const start = async (standby = false): Promise<void> => {
@@ -77,8 +78,10 @@ export async function startPostgres (t: Scope, settings: Record<string, string> 
   const stop = async (signal: 'SIGINT' | 'SIGQUIT' = 'SIGINT'): Promise<void> => {
     if (!running) return
     running = false
-    const exited = new Promise<void>(resolve => child()?.once('exit', resolve))
-    child()?.kill(signal)
+    const { exitCode, signalCode } = child()
+    if (exitCode !== null || signalCode !== null) return // an interrupt from the keyboard reaches it as well
+    const exited = once(child(), 'exit')
+    child().kill(signal)
     await exited
   }
   t.teardown(async () => {

@@ -18,5 +18,6 @@ export async function serve (app: FastifyInstance, port: number): Promise<void> 
   process.on('SIGINT', stop)
   process.once('disconnect', stop) // a parent that forked us and is gone cannot send a signal any more
   process.channel?.unref() // and one that is still there must not keep us
-  await app.listen({ port, host: '127.0.0.1' })
+  if (process.connected === false) await stop() // it came while this was loading
+  else await app.listen({ port, host: '127.0.0.1' })
 }

@@ -1,3 +1,5 @@
+import type { ChildProcess } from 'node:child_process'
+import { once } from 'node:events'
 import { chmodSync, rmSync } from 'node:fs'
 import { createServer, type AddressInfo } from 'node:net'
 import { join } from 'node:path'
@@ -38,8 +40,17 @@ const server = new EmbeddedPostgres({
   onError: () => {}
 })
 
-const asked = new Promise<void>(resolve => process.once('disconnect', resolve))
+const asked = new Promise<void>(resolve => {
+  process.once('disconnect', resolve)
+  if (!process.connected) resolve() // it came while this was loading
+})
 let stopping = false
+let initialising = true
+
+/** The class keeps its child private, says nothing when it dies, and takes its time to end it. */
+function child (): ChildProcess | undefined {
+  return (server as unknown as { process?: ChildProcess }).process
+}
 
 function fail (): void {
   if (stopping) return
@@ -49,11 +60,10 @@ function fail (): void {
 
 async function start (): Promise<void> {
   await server.initialise()
+  initialising = false
   if (stopping) return
   await server.start()
-  // the class keeps its child private, and says nothing when it dies
-  const child = (server as unknown as { process: NodeJS.EventEmitter }).process
-  child.once('exit', fail)
+  child()?.once('exit', fail)
   const ready: DatabaseReady = { url: `postgres://postgres:postgres@127.0.0.1:${port}/postgres` }
   if (process.connected) process.send?.(ready)
 }
@@ -61,7 +71,15 @@ async function start (): Promise<void> {
 const started = start().catch(fail)
 await asked
 stopping = true
+process.removeAllListeners('SIGTERM')
+process.on('SIGTERM', () => {})
+const nudge = setInterval(() => {
+  // there is no handle on initdb, but it is in our group, and so are its own processes
+  if (initialising) process.kill(-process.pid, 'SIGTERM')
+}, 100)
 await started // a half-made cluster cannot be left alone
-await server.stop()
-rmSync(folder, { recursive: true, force: true })
+clearInterval(nudge)
+const postgres = child()
+if (postgres?.exitCode === null && postgres.kill('SIGQUIT')) await once(postgres, 'exit') // at once: nothing is kept
+rmSync(folder, { recursive: true, force: true, maxRetries: 5, retryDelay: 100 })
 process.exit()

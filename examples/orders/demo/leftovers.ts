@@ -13,7 +13,7 @@ export async function removeLeftovers (folder: string): Promise<void> {
       alive = signal(pid, 0)
     }
   }
-  rmSync(folder, { recursive: true, force: true })
+  rmSync(folder, { recursive: true, force: true, maxRetries: 5, retryDelay: 100 })
 }
 
 function signal (pid: number, name: NodeJS.Signals | 0): boolean {

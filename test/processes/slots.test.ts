@@ -57,17 +57,23 @@ for (const { processes, work, database, servers, from, rows } of cases) {
     t.test('a loser sends one statement a slot', async t => {
       const sent = statements.filter(line => line.database === database && line.application.startsWith('process-') && line.at >= from)
       let looks = 0
+      let retreats = 0
       for (const slot of slots) {
         const winner = rows.find(row => row.slot === slot)?.worker
         for (const [index, server] of servers.entries()) {
           if (winner?.endsWith(`:${server.pid}`)) continue
           const mine = sent.filter(line => line.application === name(index) && line.at >= slot && line.at < slot + EVERY)
-          looks += mine.length
-          t.ok(mine.length <= 1, `${name(index)} in slot ${slot}`, { mine })
+          const [look, judged] = mine
+          if (look !== undefined) looks++
+          if (judged !== undefined) retreats++
+          t.ok(look === undefined || look.text.includes('pg_try_advisory_lock'), `${name(index)} in slot ${slot} looks`, { mine })
+          t.ok(judged === undefined || (mine.length === 2 && judged.text.includes('set_config')), 'and no more than that', { mine })
         }
       }
       // or nobody lost, and there was nothing to see
       t.ok(looks >= 0.9 * SLOTS * (processes - 1), 'nearly every loser has looked in every slot', { looks })
+      // a look whose snapshot is older than the end of the run gets the lock, and lets it go when it is judged again: rare, or something is wrong
+      t.ok(retreats <= Math.max(1, 0.05 * looks), 'hardly any loser has come by the lock', { retreats })
     })
   })
 }

@@ -156,7 +156,7 @@ function createPermits (count: number): { enter: (order: number) => { entered: P
   return {
     enter (order) {
       let inside = false
-      let admit = (): void => {}
+      let admit!: () => void
       const entered = new Promise<void>(resolve => {
         admit = () => {
           inside = true

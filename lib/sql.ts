@@ -427,11 +427,11 @@ export function statements (schemaName: string): Statements {
       attempts = s.attempts + ($19::boolean)::int,
       failed_at = case when $19::boolean then ended.finished_at else s.failed_at end,
       not_before = case
-        when $7::text = 'succeeded' then null
+        when $7::text = 'succeeded' and $8::bigint is not null then null
         when not $19::boolean then s.not_before
         else ${notBefore({ delay: '$20', atLeast: '$21', slot: '$8', every: '$18' })}
       end,
-      paused_until = case when $7::text = 'succeeded' then null else s.paused_until end,
+      paused_until = case when $7::text = 'succeeded' and $8::bigint is not null then null else s.paused_until end,
       last_failure = case when $15::jsonb is null then s.last_failure
         else $15::jsonb || jsonb_build_object('at', ${ms('ended.finished_at')}, 'state', $7::text,
           'reported', coalesce($22::bigint, (s.last_failure->>'reported')::bigint)) end

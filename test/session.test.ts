@@ -659,7 +659,6 @@ t.test('a run', async t => {
     t.strictSame(last.eventNames().map(name => [name, last.listenerCount(name)]), listeners)
     last.release()
   })
-
 })
 
 t.test('statements of ours', async t => {

@@ -1,22 +1,18 @@
-import { randomUUID } from 'node:crypto'
+import { begin, type Beginning, type Plan, proceedBackfill } from './begin.js'
 import type { Lease } from './connections.js'
 import type { Context } from './context.js'
 import { FST_HOURLY_SYNC_CLOSING } from './errors.js'
 import { lockHalves } from './lock-key.js'
 import { createQueue } from './queue.js'
-import { type Begun, type Mark, parsed, worker } from './record.js'
+import { type Mark, parsed } from './record.js'
 import { type Refusal, refusal } from './refusal.js'
-import { conduct, type Conducted } from './run.js'
-import { lateAfter, skipAfter } from './schedule.js'
+import { serve, type Serving } from './serve.js'
 import { createSession, type Session } from './session.js'
-import { type BeginRow, type ClaimRow, ours } from './sql.js'
+import { type ClaimRow, ours } from './sql.js'
 import type { Hold, NotStarted } from './types.js'
 
-/** Deaths in a row after which a sync waits for its next slot: it may be what kills the processes. */
-const DEATHS = 3
-
 export interface Request {
-  trigger: 'schedule' | 'manual'
+  trigger: 'schedule' | 'manual' | 'backfill'
   /** Whether to run even when the slot is not due. */
   force: boolean
   /** Whether this process has just booted: it tries once more where the retries are spent. */
@@ -25,6 +21,8 @@ export interface Request {
   order: number
   /** Whether somebody waits for the answer. */
   hurry: boolean
+  /** The window of a backfill, epoch milliseconds. */
+  backfill?: { since: number, until: number }
   /** Calls the attempt off while it waits for a connection. */
   signal?: AbortSignal
 }
@@ -50,12 +48,12 @@ interface Claim {
 
 export type Attempt =
   | { started: false, outcome: NotStarted, reason: string | null, look: Look | null, refusal: Refusal | null }
-  | { started: true, look: Look | null, run: Conducted }
+  | { started: true, look: Look | null, run: Serving }
 
 export interface Runner {
   attempt: (request: Request) => Promise<Attempt>
   /** The run of this process, until its end is recorded and the host's function has settled. */
-  readonly current: Conducted | undefined
+  readonly current: Serving | undefined
   /** Starts nothing more, and tells what is under way to stop. Does not wait. */
   close: () => void
   /** Resolves when no attempt is under way, and the end of every run is recorded. */
@@ -63,26 +61,23 @@ export interface Runner {
 }
 
 export function createRunner (context: Context): Runner {
-  const { settings, key, statements, gate, source, log } = context
+  const { settings, key, statements, gate, source } = context
   const { classid, objid } = lockHalves(key)
   const claims = createQueue()
   const waiting = new Set<AbortController>()
   const underWay = new Set<Promise<unknown>>()
-  let current: Conducted | undefined
+  const beginnings = new Set<Session>()
+  let latest: Serving | undefined
   let closing = false
 
-  /** Parameters `$1` to `$8`: what judges whether a slot is due. */
-  const judging = (fresh: boolean): unknown[] => [
-    settings.name, '', settings.every, settings.offset,
-    settings.catchUp === 'skip' ? skipAfter(settings.every, settings.jitter) : null,
-    settings.retry.limit, fresh, settings.firstRun === 'wait'
-  ]
+  /** This process takes no other run until the one before is recorded and its function has settled, however late. */
+  const current = (): Serving | undefined => latest?.over === false || latest?.settled === false ? latest : undefined
 
   /** What stands in the way without asking the database. */
   const barred = (): NotStarted | undefined => {
     if (settings.missing.length > 0) return 'not-configured'
     if (closing) return 'closing'
-    if (current !== undefined) return 'running'
+    if (current() !== undefined) return 'running'
   }
 
   async function attempt (request: Request): Promise<Attempt> {
@@ -122,7 +117,7 @@ export function createRunner (context: Context): Runner {
     const lease = await gate.checkout({ ...request, signal })
     return await asked(lease, async () => {
       await context.prepare(lease, false)
-      const { rows: [row] } = await lease.client.query<ClaimRow>(ours(statements.look, judging(request.fresh)))
+      const { rows: [row] } = await lease.client.query<ClaimRow>(ours(statements.look, context.judging(request.fresh)))
       const seen = toLook(row!)
       if (seen.hold === 'first-run') await install(lease, seen.slot)
       lease.giveBack()
@@ -142,24 +137,46 @@ export function createRunner (context: Context): Runner {
     const session = createSession({
       lease,
       clock: context.clock,
+      inside: context.inside,
       backend,
       proof: [statements.prove, [classid, objid]],
       unlock: [statements.unlock, [key.toString()]]
     })
-    const id = randomUUID()
-    const begun = await begin(session, lease, id, request)
-    if (!begun.begun) {
+    const { started, hold, notBefore } = await beginning(session, lease, request)
+    if (started === null) {
       await session.release()
-      return notStarted('not-due', begun.hold as Hold, seen)
+      return notStarted('not-due', hold, seen && { ...seen, hold, notBefore })
     }
-    const conducted = conduct({ context, session, begun: toBegun(id, begun), row: begun })
-    if (closing) conducted.close(new FST_HOURLY_SYNC_CLOSING())
-    hold(conducted)
-    return { started: true, look: seen, run: conducted }
+    const serving = serve({ context, session, first: started })
+    if (closing) serving.close(new FST_HOURLY_SYNC_CLOSING())
+    keep(serving)
+    return { started: true, look: seen, run: serving }
+  }
+
+  async function beginning (session: Session, lease: Lease, request: Request): Promise<Beginning> {
+    const work = async (): Promise<Beginning> => {
+      const beginning = await begin(context, session, request)
+      const { started, backfill } = beginning
+      if (started === null || request.backfill === undefined) return beginning
+      // the same window goes on where it was left
+      const left = parsed<Plan>(backfill)
+      const { since, until } = request.backfill
+      const plan = left?.since === since && left.until === until ? left : { since, until, position: since }
+      return { ...beginning, started: await proceedBackfill(context, session, started, plan, 1) }
+    }
+    beginnings.add(session)
+    try {
+      return await lease.limited(work())
+    } catch (error) {
+      session.destroy() // a statement may still be under way: with its session it ends, and so does the lock
+      throw error
+    } finally {
+      beginnings.delete(session)
+    }
   }
 
   async function lookAndLock (lease: Lease, fresh: boolean): Promise<Claim> {
-    const { rows: [row] } = await lease.client.query<ClaimRow>(ours(statements.claim, [...judging(fresh), key.toString()]))
+    const { rows: [row] } = await lease.client.query<ClaimRow>(ours(statements.claim, [...context.judging(fresh), key.toString()]))
     const seen = toLook(row!)
     if (seen.hold === 'first-run') await install(lease, seen.slot)
     return { seen, locked: row!.locked, backend: row!.backend }
@@ -170,34 +187,9 @@ export function createRunner (context: Context): Runner {
     return { seen: null, ...row! }
   }
 
-  async function begin (session: Session, lease: Lease, id: string, { trigger, force, fresh }: Request): Promise<BeginRow> {
-    const since = settings.initialSince
-    const idle = `${3 * settings.heartbeat}ms`
-    try {
-      const [row] = await lease.limited(session.own<BeginRow>(statements.begin, [
-        ...judging(fresh), key.toString(), force, trigger, id, worker.host, worker.pid, settings.overlap,
-        since !== null && 'at' in since ? since.at : null, since !== null && 'back' in since ? since.back : null,
-        lateAfter(settings.every, settings.jitter), DEATHS, trigger === 'schedule',
-        applicationName(settings.name), idle
-      ]))
-      if (row!.vanished !== null) sayVanished(row!)
-      return row!
-    } catch (error) {
-      session.destroy() // the statement may still be under way: with its session it ends, and so does the lock
-      throw error
-    }
-  }
-
-  function sayVanished (row: BeginRow): void {
-    log.warn({ run: row.vanished, deaths: row.deaths }, 'the run before vanished with its process')
-    if (row.hold === 'vanished') log.error({ deaths: row.deaths }, 'runs of this sync keep vanishing with their process: it waits for the next slot')
-  }
-
-  /** This process takes no other run until this one is recorded and its function has settled, however late. */
-  function hold (run: Conducted): void {
-    current = run
-    for (const other of waiting) other.abort()
-    Promise.all([run.finished, run.settled]).then(() => { current = undefined })
+  function keep (run: Serving): void {
+    latest = run
+    for (const other of waiting) other.abort() // they would only find it running
     track(run.finished)
   }
 
@@ -230,13 +222,14 @@ export function createRunner (context: Context): Runner {
   }
 
   return {
-    get current () { return current },
+    get current () { return current() },
     attempt: async request => await track(attempt(request)),
     close () {
       if (closing) return
       closing = true
       for (const stop of waiting) stop.abort()
-      current?.close(new FST_HOURLY_SYNC_CLOSING())
+      context.clock.after(settings.closeTimeout, () => { for (const session of beginnings) session.destroy() })
+      current()?.close(new FST_HOURLY_SYNC_CLOSING())
     },
     async idle () {
       while (underWay.size > 0) await Promise.allSettled(underWay)
@@ -259,22 +252,4 @@ export function createRunner (context: Context): Runner {
 
 function notStarted (outcome: NotStarted, reason: string | null = null, look: Look | null = null): Attempt & { started: false } {
   return { started: false, outcome, reason, look, refusal: null }
-}
-
-function toBegun (id: string, row: BeginRow): Begun {
-  return {
-    id,
-    slot: Number(row.slot),
-    trigger: row.trigger as Begun['trigger'],
-    attempt: row.attempt,
-    since: row.window_start === null ? null : Number(row.window_start),
-    until: Number(row.window_end),
-    at: Number(row.now)
-  }
-}
-
-/** Who holds the lock, in the 63 bytes that `pg_stat_activity` shows; a long name is cut, host and pid are not. */
-function applicationName (name: string): string {
-  const who = `@${worker.host.slice(0, 20)}:${worker.pid}`
-  return `hourly-sync:${name.slice(0, 51 - who.length)}${who}`
 }

@@ -1,4 +1,5 @@
 import type { FastifyBaseLogger } from 'fastify'
+import type { Plan, Started } from './begin.js'
 import type { Context } from './context.js'
 import { within } from './clock.js'
 import { FST_HOURLY_SYNC_LOCK_LOST, FST_HOURLY_SYNC_UNAVAILABLE } from './errors.js'
@@ -7,7 +8,7 @@ import { lockHalves } from './lock-key.js'
 import { type Begun, isRecorded, toRecord, unrecorded, worker } from './record.js'
 import { retryDelay } from './schedule.js'
 import type { Session } from './session.js'
-import type { BeginRow, FinishRow, RunRow } from './sql.js'
+import type { FinishRow } from './sql.js'
 import { TransientSyncError } from './transient.js'
 import type { ErrorRecord, RunRecord, RunState, SyncResult, SyncRun } from './types.js'
 
@@ -21,22 +22,28 @@ export interface Ended {
   record: RunRecord
   /** `null` when the database did not take the end. */
   now: number | null
+  /** When it said so, on the steady clock of this process. */
+  told: number
   notBefore: number | null
+  /** Whether the watermark has moved to the end of its window. */
+  advanced: boolean
 }
 
 interface Parts {
   context: Context
   session: Session
-  begun: Begun
-  row: BeginRow
+  started: Started
   run: SyncRun
   log: FastifyBaseLogger
   verdict: Verdict
-  /** For each statement, milliseconds. */
-  limit: number
+  /** For each statement, milliseconds; shorter once the server closes. */
+  limit: () => number
   /** Milliseconds. */
   lasted: number
 }
+
+/** Of an end that the database did not take. */
+export const nothing = { now: null, told: 0, notBefore: null, advanced: false }
 
 /** Failures that use up an attempt; the other ends leave the slot due at once. */
 const counts = new Set<RunState>(['failed', 'timed-out'])
@@ -54,7 +61,7 @@ export async function recordEnd (parts: Parts): Promise<Ended> {
   const error = verdict.state === 'succeeded' ? null : errorRecord(verdict.error, transient)
   let ended: Ended | undefined
   let unanswered: Error | undefined
-  if (session.lost === undefined && verdict.state !== 'lock-lost') {
+  if (session.usable) {
     try {
       ended = await finish(parts, error, transient)
       if (ended === undefined) session.lose(new FST_HOURLY_SYNC_LOCK_LOST('the server says that this session does not hold it'))
@@ -65,47 +72,57 @@ export async function recordEnd (parts: Parts): Promise<Ended> {
       session.destroy()
     }
   }
-  ended ??= await recordLost(parts, error, transient, session.lost ?? unanswered!)
+  ended ??= await recordLost(parts, error, transient, session.lost ?? unanswered)
   say(parts, ended, transient)
   return ended
 }
 
-async function finish ({ context, session, begun, row, verdict, limit }: Parts, error: ErrorRecord | null, transient: boolean): Promise<Ended | undefined> {
+async function finish ({ context, session, started, verdict, limit }: Parts, error: ErrorRecord | null, transient: boolean): Promise<Ended | undefined> {
   const { settings, statements, clock, key } = context
+  const { begun, backfill } = started
   const { classid, objid } = lockHalves(key)
   const result = verdict.state === 'succeeded' ? verdict.result : undefined
   const wait = verdict.state === 'succeeded' ? undefined : retryIn(context, begun.attempt, verdict.error)
+  const advanced = result !== undefined && result.advance !== false
   const asked = session.own<FinishRow>(statements.finish, [
     settings.name, '', classid, objid, begun.id, begun.trigger, verdict.state, begun.slot, begun.attempt, begun.since, begun.until, begun.at,
-    `${worker.host}:${worker.pid}`, json(result?.stats), json(error ?? undefined), result !== undefined && result.advance !== false, json(result?.cursor),
+    `${worker.host}:${worker.pid}`, json(result?.stats), json(error ?? undefined), advanced && backfill === null, json(result?.cursor),
     settings.every, isAttempt(verdict.state, begun), wait?.delay ?? null, wait?.atLeast ?? null,
-    isReported(verdict.state, transient, begun, row) ? begun.slot : null
+    isReported(verdict.state, transient, started) ? begun.slot : null, begun.slice, begun.slices,
+    backfill !== null && result !== undefined ? goesOn(backfill, begun.until) : null
   ])
-  const [found] = await within(clock, asked, { ms: limit, held: true, late: () => new FST_HOURLY_SYNC_UNAVAILABLE('recording the end of the run', limit) })
+  const [found] = await within(clock, asked, { ms: limit(), held: true, late: () => new FST_HOURLY_SYNC_UNAVAILABLE('recording the end of the run', limit()) })
   if (!isRecorded(found)) return undefined
-  return { record: toRecord(found), now: Number(found.now), notBefore: found.not_before === null ? null : Number(found.not_before) }
+  return { record: toRecord(found), now: Number(found.now), told: clock.elapsed(), notBefore: found.not_before === null ? null : Number(found.not_before), advanced }
+}
+
+/** Where a backfill goes on, as JSON: null when it is done. */
+function goesOn (plan: Plan, position: number): string {
+  return JSON.stringify(position < plan.until ? { ...plan, position } : null)
 }
 
 /**
  * The session is gone, or the lock. What the run came to is then decided by what the database has: a finish whose answer was lost
  * stands; anything else is said as far as it can be, and never as a success.
  */
-async function recordLost ({ context, begun, session, row: before, verdict, limit, lasted, log }: Parts, error: ErrorRecord | null, transient: boolean, why: Error): Promise<Ended> {
+async function recordLost ({ context, session, started, verdict, limit, lasted, log }: Parts, error: ErrorRecord | null, transient: boolean, why?: Error): Promise<Ended> {
   const { settings, statements, gate, clock } = context
+  const { begun } = started
   const { state, error: kept } = verdict.state === 'succeeded' || session.lost !== undefined
-    ? { state: 'lock-lost' as const, error: errorRecord(why) }
+    ? { state: 'lock-lost' as const, error: errorRecord(why!) }
     : { state: verdict.state, error }
   const wait = retryIn(context, begun.attempt, verdict.state === 'succeeded' ? undefined : verdict.error)
   try {
-    const asked = gate.ask<RunRow>(statements.lost, [
+    const asked = gate.ask<FinishRow>(statements.lost, [
       settings.name, '', begun.id, begun.trigger, begun.slot, begun.attempt, begun.since, begun.until, begun.at, `${worker.host}:${worker.pid}`, json(kept ?? undefined), state,
-      isAttempt(state, begun), wait.delay, wait.atLeast, isReported(state, transient, begun, before) ? begun.slot : null, settings.every
+      isAttempt(state, begun), wait.delay, wait.atLeast, isReported(state, transient, started) ? begun.slot : null, settings.every,
+      begun.slice, begun.slices
     ])
-    const [row] = await within(clock, asked, { ms: limit, held: true, late: () => new FST_HOURLY_SYNC_UNAVAILABLE('recording the end of the run', limit) })
-    return { record: toRecord(row!), now: null, notBefore: null }
+    const [row] = await within(clock, asked, { ms: limit(), held: true, late: () => new FST_HOURLY_SYNC_UNAVAILABLE('recording the end of the run', limit()) })
+    return { record: toRecord(row!), now: Number(row!.now), told: clock.elapsed(), notBefore: row!.not_before === null ? null : Number(row!.not_before), advanced: false }
   } catch (failure) {
     log.warn({ err: logged(asError(failure)) }, 'the end of the run could not be recorded: the next holder of the lock finds that it vanished')
-    return { record: unrecorded(settings.name, begun, state, lasted, kept), now: null, notBefore: null }
+    return { ...nothing, record: unrecorded(settings.name, begun, state, lasted, kept) }
   }
 }
 
@@ -132,20 +149,20 @@ function judgedTransient ({ context: { settings }, log }: Parts, error: Error): 
 
 /** Whether the end uses up an attempt of its slot. */
 function isAttempt (state: RunState, begun: Begun): boolean {
-  return counts.has(state) && begun.trigger !== 'manual'
+  return counts.has(state) && begun.trigger !== 'manual' && begun.trigger !== 'backfill'
 }
 
 /** Whether this failure is the one of its slot that the host is told of. */
-function isReported (state: RunState, transient: boolean, begun: Begun, row: BeginRow): boolean {
-  return counts.has(state) && !transient && row.reported !== String(begun.slot)
+function isReported (state: RunState, transient: boolean, { begun, reported }: Started): boolean {
+  return counts.has(state) && !transient && reported !== String(begun.slot)
 }
 
 /** At most once a day, and under the lock, so that one process does it. */
-async function prune ({ context: { settings, statements, clock }, session, row, log, limit }: Parts, now: number): Promise<void> {
-  if (row.pruned_at !== null && now - Number(row.pruned_at) < DAY && Number(row.pruned_at) <= now) return
+async function prune ({ context: { settings, statements, clock }, session, started: { prunedAt }, log, limit }: Parts, now: number): Promise<void> {
+  if (prunedAt !== null && now - Number(prunedAt) < DAY && Number(prunedAt) <= now) return
   // the lock is still held: what waits here for somebody else ends with the session
   const limited = async <R extends object>(text: string, values: unknown[]): Promise<R[]> =>
-    await within(clock, session.own<R>(text, values), { ms: limit, held: true, late: () => new FST_HOURLY_SYNC_UNAVAILABLE('pruning the history', limit) })
+    await within(clock, session.own<R>(text, values), { ms: limit(), held: true, late: () => new FST_HOURLY_SYNC_UNAVAILABLE('pruning the history', limit()) })
   try {
     for (let gone = PRUNED_AT_ONCE; gone === PRUNED_AT_ONCE;) {
       const [row] = await limited<{ gone: number }>(statements.prune, [settings.name, '', settings.keepFor, PRUNED_AT_ONCE])
@@ -158,13 +175,13 @@ async function prune ({ context: { settings, statements, clock }, session, row, 
 }
 
 function say (parts: Parts, { record }: Ended, transient: boolean): void {
-  const { log, verdict, begun, row, run, context: { settings } } = parts
+  const { log, verdict, started, run, context: { settings } } = parts
   const fields = { duration: record.duration, attempt: record.attempt, ...(record.stats !== null && { stats: record.stats }) }
   if (record.state === 'succeeded') return log.info(fields, 'sync succeeded')
   const error = verdict.state === 'succeeded' ? undefined : verdict.error
   const level = counts.has(record.state) && !transient ? 'error' : 'warn'
   log[level]({ ...fields, err: error === undefined ? record.error : logged(error) }, `sync ${record.state}`)
-  if (error !== undefined && isReported(record.state, transient, begun, row)) callOnError(settings.onError, error, run, log)
+  if (error !== undefined && isReported(record.state, transient, started)) callOnError(settings.onError, error, run, log)
 }
 
 /** The host's own hook: whatever it does harms nothing. */

@@ -1,10 +1,11 @@
 import type { Runner } from './attempt.js'
+import type { Plan } from './begin.js'
 import type { Context } from './context.js'
 import { FST_HOURLY_SYNC_INVALID_OPTION } from './errors.js'
 import { asError, redact } from './failure.js'
 import { lockHalves } from './lock-key.js'
 import { instant, type Mark, parsed, toHolder, toRecord } from './record.js'
-import { isWedged, nextSlot, skipAfter } from './schedule.js'
+import { isWedged, nextSlot } from './schedule.js'
 import type { HolderRow, RunRow, StateRow } from './sql.js'
 import type { ErrorRecord, Hold, Holder, RunRecord, Status } from './types.js'
 
@@ -12,12 +13,14 @@ import type { ErrorRecord, Hold, Holder, RunRecord, Status } from './types.js'
 export interface History {
   holder: () => Promise<Holder | null>
   isSyncing: () => Promise<boolean>
+  /** The backfill that is not done, if there is one. */
+  backfill: () => Promise<Plan | null>
   /** What the database knows of a {@link Status}. */
   known: () => Promise<Known>
   runs: (options?: { limit?: number, before?: string }) => Promise<RunRecord[]>
 }
 
-export type Known = Pick<Status, 'syncing' | 'holder' | 'wedged' | 'lastSuccess' | 'lastRun' | 'lastError' | 'watermark' | 'slot' | 'nextSlot' | 'lastSlot' | 'lastSlotAhead' | 'behindSlots' | 'due' | 'hold'>
+export type Known = Pick<Status, 'syncing' | 'holder' | 'wedged' | 'lastSuccess' | 'lastRun' | 'lastError' | 'watermark' | 'backfill' | 'slot' | 'nextSlot' | 'lastSlot' | 'lastSlotAhead' | 'behindSlots' | 'notBefore' | 'pausedUntil' | 'due' | 'hold'>
 
 /** How long an answer to "who holds the lock" serves. Milliseconds. */
 const FRESH = 500
@@ -41,17 +44,14 @@ export function createHistory (context: Context, runner: Runner): History {
   }
 
   async function state (): Promise<StateRow> {
-    const [row] = await gate.ask<StateRow>(statements.state, [
-      ...identity, settings.every, settings.offset,
-      settings.catchUp === 'skip' ? skipAfter(settings.every, settings.jitter) : null,
-      settings.retry.limit, false, settings.firstRun === 'wait'
-    ])
+    const [row] = await gate.ask<StateRow>(statements.state, context.judging(false))
     return row!
   }
 
   return {
     async holder () {
-      const [holding, row] = await Promise.all([shown(), state()])
+      const holding = await shown()
+      const row = await state()
       return holding === undefined ? null : toHolder(holding, parsed<Mark>(row.started))
     },
 
@@ -61,13 +61,14 @@ export function createHistory (context: Context, runner: Runner): History {
       return await shown() !== undefined
     },
 
+    backfill: async () => parsed<Plan>((await state()).backfill),
+
     async known () {
-      const [holding, row, [lastRun], [lastSuccess]] = await Promise.all([
-        shown(),
-        state(),
-        gate.ask<RunRow>(statements.runs, [...identity, 1, null]),
-        gate.ask<RunRow>(statements.lastSuccess, identity)
-      ])
+      // one after the other: a question holds one client of the pool, not four
+      const holding = await shown()
+      const row = await state()
+      const [lastRun] = await gate.ask<RunRow>(statements.runs, [...identity, 1, null])
+      const [lastSuccess] = await gate.ask<RunRow>(statements.lastSuccess, identity)
       const now = Number(row.now)
       const mark = parsed<Mark>(row.started)
       const served = row.hold === 'served'
@@ -79,11 +80,14 @@ export function createHistory (context: Context, runner: Runner): History {
         lastRun: lastRun === undefined ? null : toRecord(lastRun),
         lastError: toLastError(row.last_failure),
         watermark: instant(row.watermark),
+        backfill: toBackfill(parsed<Plan>(row.backfill)),
         slot: instant(row.slot),
         nextSlot: new Date(nextSlot(now, settings.every, settings.offset)),
         lastSlot: instant(row.last_slot),
         lastSlotAhead: row.last_slot !== null && Number(row.last_slot) > Number(row.slot) + settings.every,
-        behindSlots: served ? 0 : Number(row.missed) + 1,
+        behindSlots: served ? 0 : 1 + Number(row.succeeded ? row.missed : row.since_made),
+        notBefore: instant(row.not_before),
+        pausedUntil: instant(row.paused_until),
         due: row.hold === null,
         hold: row.hold as Hold | null
       }
@@ -108,14 +112,21 @@ export const unknown = (error: unknown): Known & { unavailable: string } => ({
   lastRun: null,
   lastError: null,
   watermark: null,
+  backfill: null,
   slot: null,
   nextSlot: null,
   lastSlot: null,
   lastSlotAhead: null,
   behindSlots: null,
+  notBefore: null,
+  pausedUntil: null,
   due: null,
   hold: null
 })
+
+function toBackfill (plan: Plan | null): Status['backfill'] {
+  return plan && { since: new Date(plan.since), until: new Date(plan.until), position: new Date(plan.position) }
+}
 
 function toLastError (json: string | null): Status['lastError'] {
   if (json === null) return null

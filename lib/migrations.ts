@@ -56,7 +56,10 @@ comment on column ${schema}.sync."offset" is 'milliseconds';
 comment on column ${schema}.sync.last_every is 'milliseconds: length of the last slot that succeeded';
 comment on column ${schema}.sync.started is 'the run that noted its start and not yet its end';
 comment on column ${schema}.sync.deaths is 'runs in a row that died with their process';
-comment on column ${schema}.sync.attempts is 'failed runs in attempt_slot';`
+comment on column ${schema}.sync.attempts is 'failed runs in attempt_slot';`,
+
+  schema => `alter table ${schema}.sync add column backfill jsonb;
+comment on column ${schema}.sync.backfill is 'a backfill that is not done: since, until, position, in epoch milliseconds';`
 ]
 
 /** The version this code needs. A newer one works as well. */
@@ -86,7 +89,7 @@ export async function migrate (connection: Connection, schemaName: string, allow
   try {
     for (let next = version + 1; next <= VERSION; next++) await apply(connection, schemaName, next)
   } catch (cause) {
-    await connection.query('rollback')
+    await connection.query('rollback').catch(() => {}) // a dead connection has
     if ((cause as { code?: string }).code !== '42501') throw cause
     throw new FST_HOURLY_SYNC_SCHEMA(schemaName, state, VERSION, 'this role may not create them', { cause })
   }

@@ -22,6 +22,7 @@ export interface Settings {
   readonly overlap: number
   /** An instant in epoch milliseconds, or milliseconds before now. */
   readonly initialSince: Readonly<{ at: number } | { back: number }> | null
+  readonly maxWindow: number | null
   readonly timeout: number
   readonly abandonAfter: number
   readonly retry: Readonly<{ limit: number, delay: number, maxDelay: number }>
@@ -43,9 +44,11 @@ const fastifys = ['prefix', 'logLevel', 'logSerializers', 'encapsulate']
 
 const known: Array<keyof HourlySyncOptions> = [
   'name', 'sync', 'enabled', 'requires', 'start', 'startupDelay', 'every', 'offset', 'jitter', 'catchUp', 'firstRun', 'overlap',
-  'initialSince', 'timeout', 'abandonAfter', 'retry', 'standby', 'heartbeat', 'closeTimeout', 'pg', 'pool', 'lock', 'lockName',
+  'initialSince', 'maxWindow', 'timeout', 'abandonAfter', 'retry', 'standby', 'heartbeat', 'closeTimeout', 'pg', 'pool', 'lock', 'lockName',
   'schema', 'migrate', 'history', 'isTransient', 'onError'
 ]
+
+const HOUR = 3_600_000
 
 const inWords = "milliseconds or a number with a unit such as '90s', '10m' or '1h'"
 
@@ -82,12 +85,13 @@ export function parseOptions (options: HourlySyncOptions, environment: NodeJS.Pr
     firstRun: oneOf('firstRun', options.firstRun, ['run', 'wait']),
     overlap: time('overlap', options.overlap, '10m'),
     initialSince: initialSince(options.initialSince),
+    maxWindow: options.maxWindow === undefined ? null : time('maxWindow', options.maxWindow, 0, 1_000),
     timeout: time('timeout', options.timeout, '50m', 1),
     abandonAfter: time('abandonAfter', options.abandonAfter, '5m'),
     retry: retry(options.retry),
     standby: time('standby', options.standby, '15s', 100),
-    heartbeat: time('heartbeat', options.heartbeat, '20s', 100),
-    closeTimeout: time('closeTimeout', options.closeTimeout, '5s'),
+    heartbeat: time('heartbeat', options.heartbeat, '20s', 100, HOUR),
+    closeTimeout: time('closeTimeout', options.closeTimeout, '5s', 0, HOUR),
     pg: options.pg === undefined ? undefined : text('pg', options.pg),
     pool: options.pool === undefined ? undefined : pool(options.pool),
     lock: options.lock === undefined ? undefined : Object.freeze({ ...object('lock', options.lock) }) as ClientConfig,
@@ -150,10 +154,11 @@ function distance (a: string, b: string): number {
   return row[b.length]!
 }
 
-function time (option: string, value: unknown, preset: string | number, least = 0): number {
+function time (option: string, value: unknown, preset: string | number, least = 0, most = Infinity): number {
   const ms = duration(value === undefined ? preset : value)
   if (ms === undefined) throw invalid(option, inWords, value)
   if (ms < least) throw invalid(option, `at least ${least} ms`, value)
+  if (ms > most) throw invalid(option, `at most ${most} ms`, value)
   return ms
 }
 

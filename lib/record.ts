@@ -8,8 +8,11 @@ export const worker = { host: hostname(), pid: process.pid }
 /** A run that has begun, as the state row notes it. Instants are epoch milliseconds. */
 export interface Begun {
   id: string
-  slot: number
+  /** `null` for a backfill. */
+  slot: number | null
   trigger: Trigger
+  slice: number
+  slices: number
   attempt: number
   since: number | null
   until: number
@@ -50,9 +53,9 @@ export function unrecorded (name: string, begun: Begun, state: RunState, lasted:
     target: '',
     trigger: begun.trigger,
     state,
-    slot: new Date(begun.slot),
-    slice: 1,
-    slices: 1,
+    slot: begun.slot === null ? null : new Date(begun.slot),
+    slice: begun.slice,
+    slices: begun.slices,
     attempt: begun.attempt,
     since: begun.since === null ? null : new Date(begun.since),
     until: new Date(begun.until),
@@ -76,7 +79,7 @@ export function toHolder (shown: { backend: number, application_name: string | n
     address: shown.address,
     runId: mark?.id ?? null,
     trigger: mark?.trigger ?? null,
-    slot: mark === null ? null : new Date(mark.slot),
+    slot: mark === null || mark.slot === null ? null : new Date(mark.slot),
     startedAt: mark === null ? null : new Date(mark.at),
     host: mark?.host ?? null,
     pid: mark?.pid ?? null

@@ -13,7 +13,6 @@ import type { HourlySyncRegistry } from './types.js'
 export interface Registry extends HourlySyncRegistry {
   /** @throws FST_HOURLY_SYNC_DUPLICATE */
   add: (service: Service) => void
-  get: (name?: string) => Service
   gate: (pool: Pool, log: FastifyBaseLogger) => PoolGate
 }
 
@@ -43,7 +42,7 @@ function createRegistry (): Registry {
       if (name === undefined && services.size > 1) throw new FST_HOURLY_SYNC_NAME_REQUIRED(quoted())
       const service = name === undefined ? [...services.values()][0] : services.get(name)
       if (service === undefined) throw new FST_HOURLY_SYNC_UNKNOWN(String(name), quoted())
-      return service
+      return service.face
     },
     gate (pool, log) {
       const gate = gates.get(pool) ?? createPoolGate(pool, systemClock, log)

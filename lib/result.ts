@@ -22,7 +22,7 @@ export function checkedResult (returned: unknown, log: FastifyBaseLogger): SyncR
 }
 
 /** PostgreSQL's jsonb takes no NUL and no half of a surrogate pair. */
-function storable (key: string, value: unknown): void {
+export function storable (key: string, value: unknown): void {
   const bad = (text: unknown): boolean => typeof text === 'string' && (text.includes('\0') || !text.isWellFormed())
   let fault: string | undefined
   try {

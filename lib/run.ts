@@ -1,13 +1,14 @@
+import type { Started } from './begin.js'
 import type { Context } from './context.js'
 import { wait } from './clock.js'
-import { type Ended, type Failure, recordEnd, type Verdict } from './ending.js'
+import { type Ended, type Failure, nothing, recordEnd, type Verdict } from './ending.js'
 import { FST_HOURLY_SYNC_TIMEOUT } from './errors.js'
-import { asError } from './failure.js'
+import { checkpoint } from './checkpoint.js'
+import { asError, errorRecord } from './failure.js'
 import { createFacade } from './facade.js'
-import { type Begun, parsed } from './record.js'
+import { type Begun, parsed, unrecorded } from './record.js'
 import { checkedResult } from './result.js'
 import type { Session } from './session.js'
-import type { BeginRow } from './sql.js'
 import type { Json, Progress, RunState, SyncResult, SyncRun } from './types.js'
 
 /** A run under way. */
@@ -20,8 +21,8 @@ export interface Conducted {
   readonly over: boolean
   /** Resolves when the end is recorded, or could not be. Never rejects. */
   readonly finished: Promise<Ended>
-  /** Resolves when the host's function has settled; perhaps long after `finished`, perhaps never. */
-  readonly settled: Promise<void>
+  /** Whether the host's function has settled: perhaps long after the run was over, perhaps never. */
+  readonly settled: boolean
   /** The server is closing: aborts, waits `closeTimeout`, then ends it. */
   close: (why: Error) => void
 }
@@ -29,8 +30,7 @@ export interface Conducted {
 interface Parts {
   context: Context
   session: Session
-  begun: Begun
-  row: BeginRow
+  started: Started
 }
 
 /** The host's function has come to something, or nobody waits for it any more. */
@@ -48,12 +48,14 @@ const FINISH_LIMIT = 10_000
  *
  * A run whose signal aborted ends in the state of the abort, whatever the function then returns.
  */
-export function conduct ({ context, session, begun, row }: Parts): Conducted {
+export function conduct ({ context, session, started }: Parts): Conducted {
   const { settings, clock } = context
-  const log = context.log.child({ run: begun.id, slot: new Date(begun.slot).toISOString(), trigger: begun.trigger })
+  const { begun } = started
+  const log = context.log.child({ run: begun.id, slot: begun.slot === null ? null : new Date(begun.slot).toISOString(), trigger: begun.trigger })
   const abort = new AbortController()
   const over = new AbortController() // ends the watches
   const start = clock.elapsed()
+  const lent = session.lend()
   let aborted: Failure | undefined
   let progress: Progress | null = null
   let isOver = false
@@ -76,36 +78,49 @@ export function conduct ({ context, session, begun, row }: Parts): Conducted {
   }
 
   const run = toSyncRun()
+  let isSettled = false
   const answer = callHost()
-  const settled = answer.then(() => {})
 
   async function callHost (): Promise<Settled> {
     try {
-      await Promise.resolve() // who asked for the run gets its answer first
+      await Promise.resolve() // not before the caller has the run
       abort.signal.throwIfAborted()
       return { result: checkedResult(await settings.sync(run), log) }
     } catch (thrown) {
       return { error: asError(thrown) }
+    } finally {
+      isSettled = true
     }
   }
 
   /** The host's function, and then what it left on the session, each only as long as the run is not cut. */
   async function played (): Promise<Settled> {
     const settled = await answer
-    session.seal()
-    const left = await session.settle()
+    lent.seal()
+    const left = await lent.settle()
     return 'error' in settled || left === undefined ? settled : { error: left }
   }
 
   async function heartbeat (): Promise<void> {
-    while (await wait(clock, settings.heartbeat, over.signal)) {
-      // what is under way is its own proof
-      if (!session.busy()) await session.prove()
+    while (await wait(clock, settings.heartbeat, over.signal)) await session.prove()
+  }
+
+  /** Never rejects: what is not foreseen, a logger that throws say, must not leave the lock held and the process with a rejection. */
+  async function conclude (): Promise<Ended> {
+    try {
+      return await carryOut()
+    } catch (thrown) {
+      session.destroy()
+      return { ...nothing, record: unrecorded(settings.name, begun, 'failed', Math.round(clock.elapsed() - start), errorRecord(asError(thrown))) }
+    } finally {
+      over.abort()
+      for (const cancel of closing) cancel()
+      isOver = true
     }
   }
 
   async function carryOut (): Promise<Ended> {
-    log.info({ attempt: begun.attempt, missedSlots: run.missedSlots }, 'sync started')
+    log.info({ attempt: begun.attempt, missedSlots: run.missedSlots, ...(begun.slices > 1 && { slice: run.slice }) }, 'sync started')
     later(settings.timeout, () => {
       const error = new FST_HOURLY_SYNC_TIMEOUT(settings.timeout)
       stop('timed-out', error)
@@ -121,14 +136,10 @@ export function conduct ({ context, session, begun, row }: Parts): Conducted {
     heartbeat()
     const settled = await Promise.race([played(), isCut])
     over.abort()
-    session.seal()
-    if (session.busy()) session.destroy() // the run was cut, and its statement may never come to an end
+    lent.seal()
+    if (session.usable && session.busy()) await session.seize() // the run was cut
     const verdict: Verdict = aborted ?? ('error' in settled ? { state: 'failed', error: settled.error } : { state: 'succeeded', result: settled.result })
-    const ended = await recordEnd({ context, session, begun, row, run, log, verdict, limit: finishLimit, lasted: Math.round(clock.elapsed() - start) })
-    await session.release()
-    for (const cancel of closing) cancel()
-    isOver = true
-    return ended
+    return await recordEnd({ context, session, started, run, log, verdict, limit: () => finishLimit, lasted: Math.round(clock.elapsed() - start) })
   }
 
   function toSyncRun (): SyncRun {
@@ -137,17 +148,19 @@ export function conduct ({ context, session, begun, row }: Parts): Conducted {
       name: settings.name,
       target: '',
       trigger: begun.trigger,
-      slot: new Date(begun.slot),
+      slot: begun.slot === null ? null : new Date(begun.slot),
+      slice: { index: begun.slice, of: begun.slices },
       attempt: begun.attempt,
       since: begun.since === null ? null : new Date(begun.since),
       until: new Date(begun.until),
-      missedSlots: Number(row.missed),
-      cursor: parsed<Json>(row.cursor),
+      missedSlots: started.missed,
+      cursor: parsed<Json>(started.cursor),
       signal: abort.signal,
       log,
-      query: session.host.query,
-      transaction: session.host.transaction,
-      client: createFacade(session.host.query),
+      query: lent.query,
+      transaction: lent.transaction,
+      client: createFacade(lent.query),
+      checkpoint: reached => checkpoint({ context, session, lent, started }, reached),
       progress: (done, total) => { progress = { done, total: total ?? null } },
       sleep: async ms => {
         if (!await wait(clock, ms, abort.signal)) throw abort.signal.reason
@@ -160,8 +173,8 @@ export function conduct ({ context, session, begun, row }: Parts): Conducted {
     get over () { return isOver },
     get progress () { return progress },
     get aborted () { return aborted?.state ?? null },
-    finished: carryOut(),
-    settled,
+    finished: conclude(),
+    get settled () { return isSettled },
     close (why) {
       if (isOver) return
       stop('interrupted', why)

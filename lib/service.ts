@@ -1,9 +1,12 @@
+import { AsyncLocalStorage } from 'node:async_hooks'
+import { inspect } from 'node:util'
 import type { FastifyBaseLogger } from 'fastify'
 import { type Attempt, createRunner, type Runner } from './attempt.js'
 import { type Clock, systemClock, within } from './clock.js'
 import { createDirectSource, type PoolGate } from './connections.js'
 import type { Context } from './context.js'
-import { FST_HOURLY_SYNC_NO_POOL } from './errors.js'
+import { FST_HOURLY_SYNC_INVALID_OPTION, FST_HOURLY_SYNC_NO_POOL } from './errors.js'
+import { asError } from './failure.js'
 import { createHistory, type History, unknown } from './history.js'
 import { lockKey } from './lock-key.js'
 import { type Loop, startLoop } from './loop.js'
@@ -11,12 +14,15 @@ import { createLookLog } from './look-log.js'
 import { migrate } from './migrations.js'
 import type { Settings } from './options.js'
 import { probeChannel, probeRights, probeSession, secondOf, warnAboutPool } from './probe.js'
+import { skipAfter } from './schedule.js'
 import { statements } from './sql.js'
-import type { HourlySync, LastLook, RunOnceResult, Status, TriggerAnswer } from './types.js'
+import type { BackfillOptions, HourlySync, LastLook, RunOnceResult, Status, TriggerAnswer } from './types.js'
 
-/** One sync, assembled. The host sees the {@link HourlySync} part of it. */
+/** One sync, assembled. */
 export interface Service extends HourlySync {
   readonly settings: Settings
+  /** All that the host sees of it: no settings, for they may hold a password. */
+  readonly face: HourlySync
   /** The app is ready: from here on there is a pool. Does no database work. */
   open: (gate: PoolGate) => void
   /** The app begins to close: no more runs, and a run under way is told to stop. Does not wait. */
@@ -28,7 +34,6 @@ export interface Service extends HourlySync {
 interface Opened {
   runner: Runner
   history: History
-  context: Context
 }
 
 export function createService (settings: Settings, parent: FastifyBaseLogger, clock: Clock = systemClock): Service {
@@ -39,6 +44,7 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
   let loop: Loop | undefined
   let lastLook: LastLook | null = null
   let closeBy: number | undefined
+  let fresh = true // for `runOnce`: as good as a process that has just booted
 
   function parts (): Opened {
     if (opened === undefined) throw new FST_HOURLY_SYNC_NO_POOL(settings.name, 'this moment: the app is not ready yet')
@@ -55,18 +61,38 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
   }
 
   async function trigger (): Promise<TriggerAnswer> {
+    return await toAnswer(await parts().runner.attempt({ trigger: 'manual', force: true, fresh: false, order: 0, hurry: true }))
+  }
+
+  async function backfill ({ since, until, signal }: BackfillOptions = {}): Promise<TriggerAnswer> {
     const { runner, history } = parts()
-    const answer = await runner.attempt({ trigger: 'manual', force: true, fresh: false, order: 0, hurry: true })
-    if (answer.started) return { started: true, runId: answer.run.begun.id, finished: answer.run.finished.then(({ record }) => record) }
+    const window = since === undefined && until === undefined ? await history.backfill() : checkedWindow(since, until)
+    if (window === null) throw new FST_HOURLY_SYNC_INVALID_OPTION('since', 'a Date, for there is no backfill to resume', 'undefined')
+    signal?.throwIfAborted()
+    const answer = await runner.attempt({ trigger: 'backfill', force: true, fresh: false, order: 0, hurry: true, backfill: window, ...(signal && { signal }) })
+    if (answer.started && signal !== undefined) {
+      const stop = (): void => { answer.run.stopBackfill(asError(signal.reason)) }
+      if (signal.aborted) stop()
+      signal.addEventListener('abort', stop)
+      answer.run.finished.then(() => signal.removeEventListener('abort', stop))
+    }
+    return await toAnswer(answer)
+  }
+
+  async function toAnswer (answer: Attempt): Promise<TriggerAnswer> {
+    if (!answer.started && answer.refusal !== null) looked(answer)
+    if (answer.started) return { started: true, runId: answer.run.id, finished: answer.run.finished.then(({ record }) => record) }
     const reason = answer.outcome as Exclude<typeof answer.outcome, 'not-due'> // it was forced
     if (reason !== 'running') return { started: false, reason, ...(answer.reason !== null && { message: answer.reason }) }
-    const holder = await history.holder().catch(() => null)
+    const holder = await parts().history.holder().catch(() => null)
     return { started: false, reason, ...(holder !== null && { holder }) }
   }
 
   async function runOnce ({ force = false }: { force?: boolean } = {}): Promise<RunOnceResult> {
     const { runner } = parts()
-    const answer = await runner.attempt({ trigger: force ? 'manual' : 'schedule', force, fresh: true, order: 0, hurry: true })
+    const answer = await runner.attempt({ trigger: force ? 'manual' : 'schedule', force, fresh, order: 0, hurry: true })
+    if (answer.started || answer.look !== null) fresh = false
+    looked(answer)
     if (!answer.started) return { outcome: answer.outcome, reason: answer.reason, run: null }
     const { record } = await answer.run.finished
     return { outcome: record.state, reason: record.error?.message ?? null, run: record }
@@ -115,27 +141,43 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
     return closeBy
   }
 
-  return {
-    settings,
+  const face: HourlySync = Object.freeze({
     name: settings.name,
     lockKey: key.toString(),
-
-    open (gate) {
-      const source = settings.lock === undefined ? gate : createDirectSource(settings.lock, clock)
-      const context: Context = { settings, key, statements: statements(settings.schema), clock, log, gate, source, ...createPreparation(settings, gate, clock) }
-      const runner = createRunner(context)
-      warnAboutPool(gate.pool, settings, log)
-      opened = { context, runner, history: createHistory(context, runner) }
-      if (settings.missing.length > 0) log.warn({ missing: settings.missing }, 'sync is not configured: the loop stays off')
-    },
-
     start,
     stop,
     trigger,
+    backfill,
     runOnce,
     status,
     isSyncing: async () => await parts().history.isSyncing(),
-    runs: async options => await parts().history.runs(options),
+    runs: async (options?: Parameters<HourlySync['runs']>[0]) => await parts().history.runs(options)
+  })
+
+  return {
+    ...face,
+    settings,
+    face,
+
+    open (gate) {
+      const source = settings.lock === undefined ? gate : createDirectSource(settings.lock, clock)
+      const context: Context = {
+        settings,
+        key,
+        statements: statements(settings.schema),
+        clock,
+        log,
+        gate,
+        source,
+        inside: new AsyncLocalStorage(),
+        judging: judging(settings),
+        ...createPreparation(settings, gate, clock)
+      }
+      const runner = createRunner(context)
+      warnAboutPool(gate.pool, settings, log)
+      opened = { runner, history: createHistory(context, runner) }
+      if (settings.missing.length > 0) log.warn({ missing: settings.missing }, 'sync is not configured: the loop stays off')
+    },
 
     abort,
 
@@ -146,6 +188,20 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
       await within(clock, opened.runner.idle(), { ms: deadline - clock.elapsed(), held: true, late: () => new Error('late') }).catch(() => {})
     }
   }
+}
+
+function judging (settings: Settings): Context['judging'] {
+  const late = settings.catchUp === 'skip' ? skipAfter(settings.every, settings.jitter) : null
+  return fresh => [settings.name, '', settings.every, settings.offset, late, settings.retry.limit, fresh, settings.firstRun === 'wait']
+}
+
+function checkedWindow (since: unknown, until: unknown): { since: number, until: number } {
+  for (const [name, value] of Object.entries({ since, until })) {
+    if (!(value instanceof Date) || Number.isNaN(value.getTime())) throw new FST_HOURLY_SYNC_INVALID_OPTION(name, 'a valid Date', inspect(value))
+  }
+  const window = { since: (since as Date).getTime(), until: (until as Date).getTime() }
+  if (window.since >= window.until) throw new FST_HOURLY_SYNC_INVALID_OPTION('since', "earlier than 'until'", inspect(since))
+  return window
 }
 
 /** What has been seen to with the first connection that came, and is again after it turned out to be otherwise. */

@@ -22,19 +22,14 @@
  * **A queue.** A session does one thing at a time. Statements of the host, of its transactions and our own wait for each other here;
  * the driver is never handed two at once.
  */
-import { AsyncLocalStorage } from 'node:async_hooks'
 import type { QueryConfig, QueryResult } from 'pg'
 import { type Clock, within } from './clock.js'
 import type { Lease } from './connections.js'
-import {
-  FST_HOURLY_SYNC_INVALID_QUERY, FST_HOURLY_SYNC_LOCK_LOST, FST_HOURLY_SYNC_NESTED, FST_HOURLY_SYNC_OPEN_TRANSACTION, FST_HOURLY_SYNC_POOLED,
-  FST_HOURLY_SYNC_ROLLED_BACK, FST_HOURLY_SYNC_RUN_ENDED, FST_HOURLY_SYNC_TRANSACTION_ENDED, FST_HOURLY_SYNC_UNAVAILABLE
-} from './errors.js'
+import { FST_HOURLY_SYNC_LOCK_LOST, FST_HOURLY_SYNC_POOLED, FST_HOURLY_SYNC_RUN_ENDED, FST_HOURLY_SYNC_UNAVAILABLE } from './errors.js'
 import { asError, endsSession } from './failure.js'
+import { type Inside, lend, type Lent } from './lend.js'
 import { createQueue } from './queue.js'
 import { ours } from './sql.js'
-import type { Query, Transaction } from './types.js'
-import { createWatch } from './watched.js'
 
 export interface Session {
   readonly backend: number
@@ -42,22 +37,18 @@ export interface Session {
   readonly lost: Error | undefined
   /** A statement of ours: waits its turn, and checks that it reached the backend that holds the lock. */
   own: <R extends object>(text: string, values: unknown[]) => Promise<R[]>
-  /** What the host is given. */
-  readonly host: {
-    query: Query
-    transaction: <T>(fn: (tx: Transaction) => Promise<T> | T) => Promise<T>
-  }
-  /** From now on every call of the host rejects. Those already waiting still have their turn. */
-  seal: () => void
-  /**
-   * Waits for what the host had begun. Then the session is idle: an open transaction is rolled back.
-   *
-   * @returns what was wrong: a failure that nobody looked at, or a transaction left open
-   */
-  settle: () => Promise<Error | undefined>
+  /** What one run is given of the session. A run that has ended can use it no more, though the session may go on to the next. */
+  lend: () => Lent
+  /** Whether a statement can still be sent. */
+  readonly usable: boolean
+  /** Takes the session out of the hands of a host that does not let go, in the middle of its transaction if need be; ends it if a statement is under way. */
+  seize: () => Promise<void>
   /** Whether something of the host is under way on the session. */
   busy: () => boolean
-  /** Proves by a look that the lock is still ours. Loses it when it is not, or when nobody answers. */
+  /**
+   * Proves that the lock is still ours, by a look; in an open transaction, by a sign of life, for the server ends a session that is idle in one as it does any other.
+   * Rests while a statement is in flight: its result is the proof. Loses the lock when it is not ours, or when nobody answers.
+   */
   prove: () => Promise<void>
   lose: (why: Error) => void
   /** Calls `fn` once, when the loss of the lock becomes known; at once if it is. */
@@ -70,6 +61,7 @@ export interface Session {
 export interface SessionOptions {
   lease: Lease
   clock: Clock
+  inside: Inside
   /** Process id of the backend that answered the claim. */
   backend: number
   /** `[text, values]` of the look and of the unlock. */
@@ -81,14 +73,13 @@ export interface SessionOptions {
 const ANSWER_LIMIT = 5_000
 const UNLOCK_LIMIT = 1_000
 
-export function createSession ({ lease, clock, backend, proof, unlock }: SessionOptions): Session {
+export function createSession ({ lease, clock, inside, backend, proof, unlock }: SessionOptions): Session {
   const { client } = lease
-  const queue = createQueue()
-  const watch = createWatch()
-  const inside = new AsyncLocalStorage<{ open: boolean }>()
+  let queue = createQueue()
+  const wire = createQueue() // one level down: a transaction has its turn for as long as it is open, and is proved in between
+  let seized = false
   let lost: Error | undefined
   let tell = (_why: Error): void => {}
-  let sealed = false
   let destroyed = false
 
   const lose = (why: Error): void => {
@@ -103,7 +94,7 @@ export function createSession ({ lease, clock, backend, proof, unlock }: Session
   client.on('end', () => lose(new Error('the session has ended')))
 
   /** Hands one statement to the driver; the caller has the turn. */
-  const send = async (statement: string | QueryConfig, values?: unknown[]): Promise<QueryResult<any>> => {
+  const send = async (statement: string | QueryConfig, values?: unknown[]): Promise<QueryResult<any>> => await wire.turn(async () => {
     if (lost !== undefined) throw lost
     if (destroyed) throw new FST_HOURLY_SYNC_RUN_ENDED('query')
     try {
@@ -112,6 +103,12 @@ export function createSession ({ lease, clock, backend, proof, unlock }: Session
       if (endsSession(error)) lose(error as Error)
       throw lost ?? error
     }
+  })
+
+  /** The same for the host, until the session is taken out of its hands. */
+  const sendForHost: typeof send = async (statement, values) => {
+    if (seized) throw lost ?? new FST_HOURLY_SYNC_RUN_ENDED('query')
+    return await send(statement, values)
   }
 
   const own: Session['own'] = async (text, values) => await queue.turn(async () => {
@@ -125,44 +122,28 @@ export function createSession ({ lease, clock, backend, proof, unlock }: Session
     return rows
   })
 
-  /** A call of the host: refused at once where it could only wait for itself or for a run that is over. */
-  const admitted = <T>(method: string, work: () => Promise<T>): Promise<T> => watch.over(method, async () => {
-    if (inside.getStore()?.open === true) throw new FST_HOURLY_SYNC_NESTED(method)
-    if (lost !== undefined) throw lost
-    if (sealed) throw new FST_HOURLY_SYNC_RUN_ENDED(method)
-    return await queue.turn(work)
-  })
-
-  async function transact<T> (fn: (tx: Transaction) => Promise<T> | T): Promise<T> {
-    if (client.getTransactionStatus() !== 'I') throw new FST_HOURLY_SYNC_OPEN_TRANSACTION('before run.transaction')
-    await send('begin')
-    const state = { open: true }
-    const statements = createQueue()
-    const tx: Transaction = {
-      query: (statement, values) => watch.over('transaction', async () => {
-        if (!state.open) throw lost ?? new FST_HOURLY_SYNC_TRANSACTION_ENDED('query')
-        return await statements.turn(async () => await send(checked(statement), values))
-      })
-    }
-    try {
-      const result = await inside.run(state, async () => await fn(tx))
-      state.open = false
-      await statements.idle()
-      const { command } = await send('commit')
-      if (command !== 'COMMIT') throw new FST_HOURLY_SYNC_ROLLED_BACK()
-      return result
-    } catch (error) {
-      state.open = false
-      await statements.idle()
-      await rollback()
-      throw error
-    }
-  }
-
   /** Leaves the session idle, or lost. */
   async function rollback (): Promise<void> {
     if (lost !== undefined || destroyed || client.getTransactionStatus() === 'I') return
     await send('rollback').catch(error => lose(asError(error)))
+  }
+
+  /**
+   * Whether the server says that the lock is held, or `undefined` when it says nothing. A limit that fires because the event loop was blocked is no
+   * evidence: the answer may lie in the socket already, so it is judged only after one more turn of the loop.
+   */
+  async function answered (): Promise<boolean | undefined> {
+    let held: boolean | undefined
+    // in a transaction of the host nothing is looked at, which might fail it or fix its snapshot: that the session answers is enough
+    const answer = busy() ? send('').then(() => true) : own<{ backend: number, held: boolean }>(...proof).then(([row]) => row!.held)
+    const noted = answer.then(found => { held = found })
+    await within(clock, noted, { ms: ANSWER_LIMIT, late: () => new FST_HOURLY_SYNC_UNAVAILABLE('the proof of the lock', ANSWER_LIMIT) }).catch(() => {})
+    await new Promise(resolve => setImmediate(resolve))
+    return held
+  }
+
+  function busy (): boolean {
+    return queue.busy() || client.getTransactionStatus() !== 'I'
   }
 
   function end (): void {
@@ -181,30 +162,26 @@ export function createSession ({ lease, clock, backend, proof, unlock }: Session
       tell = fn
       if (lost !== undefined) fn(lost)
     },
-    host: {
-      query: (statement, values) => admitted('query', async () => await send(checked(statement), values)),
-      transaction: fn => admitted('transaction', async () => await transact(fn))
+    lend: () => lend({ client, queue, inside, send: sendForHost, rollback: async () => { if (!seized) await rollback() }, lost: () => lost }),
+    get usable () { return lost === undefined && !destroyed },
+    async seize () {
+      seized = true
+      if (wire.busy()) return end() // it may never come to an end
+      queue = createQueue() // the turn that the host has not given back is void
+      await rollback()
     },
-    seal: () => { sealed = true },
-    async settle () {
-      await queue.idle()
-      const left = lost === undefined && client.getTransactionStatus() !== 'I'
-      if (left) await queue.turn(rollback)
-      return left ? new FST_HOURLY_SYNC_OPEN_TRANSACTION('when the sync had ended') : await watch.unseen()
-    },
-    busy: () => queue.busy() || client.getTransactionStatus() !== 'I',
+    busy,
     async prove () {
-      const late = (): Error => new FST_HOURLY_SYNC_UNAVAILABLE('the proof of the lock', ANSWER_LIMIT)
-      const answer = own<{ backend: number, held: boolean }>(...proof)
-      try {
-        const [found] = await patiently(clock, answer, late)
-        if (found?.held !== true) lose(new Error('the server says that this session does not hold it'))
-      } catch (error) {
-        lose(asError(error))
+      if (wire.busy()) return
+      for (let tries = 0; tries < 2; tries++) {
+        const held = await answered()
+        if (held === false) lose(new Error('the server says that this session does not hold it'))
+        if (held !== undefined || lost !== undefined || destroyed) return
       }
+      lose(new Error('nobody answers for the lock'))
     },
     async release () {
-      if (lost === undefined && !destroyed) {
+      if (this.usable) {
         // whatever comes of it: the end of the session unlocks
         await within(clock, own(...unlock), { ms: UNLOCK_LIMIT, late: () => new FST_HOURLY_SYNC_UNAVAILABLE('the unlock', UNLOCK_LIMIT), held: true }).catch(() => {})
       }
@@ -212,28 +189,4 @@ export function createSession ({ lease, clock, backend, proof, unlock }: Session
     },
     destroy: end
   }
-}
-
-/**
- * Waits twice the limit. A limit that fires because the event loop was blocked is no evidence: the answer may lie in the socket already, so it
- * is judged only after one more turn of the loop.
- */
-async function patiently<T> (clock: Clock, answer: Promise<T>, late: () => Error): Promise<T> {
-  for (let tries = 0; tries < 2; tries++) {
-    const unanswered = await within(clock, answer, { ms: ANSWER_LIMIT, late }).then(() => false, error => error instanceof FST_HOURLY_SYNC_UNAVAILABLE)
-    if (!unanswered) return await answer
-    await new Promise(resolve => setImmediate(resolve))
-  }
-  return await Promise.race([answer, Promise.reject(late())])
-}
-
-/** @throws FST_HOURLY_SYNC_INVALID_QUERY for a cursor or a stream, which would hold the session, and for anything that is no query */
-export function checked (statement: unknown): string | QueryConfig {
-  if (typeof statement === 'string') return statement
-  const config = statement as QueryConfig & { submit?: unknown, callback?: unknown } | null | undefined
-  if (typeof config?.text !== 'string' || typeof config.submit === 'function') {
-    throw new FST_HOURLY_SYNC_INVALID_QUERY(typeof config?.submit === 'function' ? 'a cursor or stream' : statement === null ? 'null' : typeof statement)
-  }
-  // with a callback the driver gives no promise, and the queue would not wait
-  return config.callback === undefined ? config : { ...config, callback: undefined } as QueryConfig
 }

@@ -7,9 +7,12 @@
  */
 import type { QueryConfig } from 'pg'
 
-/** A statement of ours, with parsers that no setting of the host can bend. */
+/** The longest timer there is. Our statements have limits of their own, which know a blocked event loop from a silent server. */
+const NEVER = 2 ** 31 - 1
+
+/** A statement of ours, with parsers and limits that no setting of the host can bend. */
 export function ours (text: string, values: unknown[] = []): QueryConfig {
-  return { text, values, types: { getTypeParser } } as QueryConfig
+  return { text, values, types: { getTypeParser }, query_timeout: NEVER } as QueryConfig
 }
 
 const BOOL = 16
@@ -148,6 +151,7 @@ export interface BeginRow {
   now: string
   slot: string
   hold: string | null
+  not_before: string | null
   begun: boolean
   backend: number
   trigger: string
@@ -155,7 +159,11 @@ export interface BeginRow {
   missed: string
   window_start: string | null
   window_end: string
+  /** Where the last slice ends. */
+  whole_end: string
+  slices: number
   cursor: string | null
+  backfill: string | null
   pruned_at: string | null
   /** Runs in a row that died with their process, the one found now included. */
   deaths: number
@@ -182,10 +190,14 @@ export interface StateRow {
   last_slot: string | null
   not_before: string | null
   paused_until: string | null
-  failed_at: string | null
+  /** Whether it ever has. */
+  succeeded: boolean
   last_failure: string | null
   missed: string
+  /** Slots since the state row was made. */
+  since_made: string | null
   started: string | null
+  backfill: string | null
 }
 
 export interface HolderRow {
@@ -203,6 +215,8 @@ export interface Statements {
   prove: string
   finish: string
   lost: string
+  proceed: string
+  checkpoint: string
   unlock: string
   install: string
   prune: string
@@ -229,6 +243,8 @@ const missed = `case
 const sessionSettings = `concat(
       set_config('application_name', $21::text, false),
       ${setting('idle_session_timeout', '$22::text')},
+      ${setting('idle_in_transaction_session_timeout', '$22::text',
+        "coalesce(nullif(current_setting('idle_in_transaction_session_timeout', true), '0')::interval > $22::interval, true)")},
       ${setting('tcp_keepalives_idle', "'20'")},
       ${setting('tcp_keepalives_interval', "'10'")},
       ${setting('tcp_keepalives_count', "'3'")},
@@ -283,18 +299,26 @@ export function statements (schemaName: string): Statements {
      * of this one. `$1`..`$8` as for the hold, `$9` lock key, `$10` whether the run is made even when not due, `$11` trigger
      * (`'schedule'` is made more exact here), `$12` run id, `$13` host, `$14` pid, `$15` overlap, `$16` initial since as an instant,
      * `$17` the same as a duration before now, `$18` lateness after which a first attempt is a catch-up, `$19` deaths in a row
-     * that pause the sync, `$20` whether the run counts as an attempt, `$21`, `$22` session settings -> {@link BeginRow}.
+     * that pause the sync, `$20` whether the run counts as an attempt, `$21`, `$22` session settings, `$23` the longest window
+     * (null for any), `$24` classid, `$25` objid -> {@link BeginRow}. Writes nothing where the lock is not held by this very session.
+     *
+     * A longer gap is cut into slices: they partition the time from the watermark to now, and the overlap is taken off each one's start.
      */
     begin: `with ${moment},
+  s as materialized (
+    select * from ${sync} where name = $1::text and target = $2::text for update -- as the one who had to say its end has left it
+  ),
   judged as materialized (
-    select moment.now, moment.slot, s.name is not null as known, s.started, s.watermark, s.cursor, s.pruned_at, s.attempt_slot, s.attempts,
+    select moment.now, moment.slot, s.name is not null as known, s.started, s.watermark, s.cursor, s.backfill, s.pruned_at, s.attempt_slot, s.attempts,
       ${hold} as hold,
       ${missed} as missed,
       s.last_failure->>'reported' as reported,
       coalesce(s.deaths, 0) + (s.started is not null)::int as deaths,
-      s.attempt_slot is not null and ${ms('s.attempt_slot')} = moment.slot as attempted
+      ${ms('s.not_before')} as not_before,
+      s.attempt_slot is not null and ${ms('s.attempt_slot')} = moment.slot as attempted,
+      exists (${ownLock('$24', '$25')}) as held
     from moment
-    left join ${sync} s on s.name = $1::text and s.target = $2::text
+    left join s on true
   ),
   decided as materialized (
     select judged.*,
@@ -303,7 +327,8 @@ export function statements (schemaName: string): Statements {
         when started is not null and deaths >= $19::int and (started->>'slot')::bigint = slot then 'vanished'
       end as final_hold,
       case when attempted then attempts else 0 end as failed_attempts,
-      greatest(now, ${ms('watermark')}) as window_end,
+      greatest(now, ${ms('watermark')}) as whole_end,
+      coalesce(${ms('watermark')}, $16::bigint, now - $17::bigint) as base,
       case
         when watermark is not null then least(${ms('watermark')}, now) - $15::bigint
         when $16::bigint is not null then least($16::bigint, now) -- which passes over a null
@@ -313,7 +338,9 @@ export function statements (schemaName: string): Statements {
   ),
   run as materialized (
     select decided.*,
-      final_hold is null or $10::boolean as go,
+      greatest(1, coalesce(ceil((whole_end - base) / $23::bigint::numeric), 1))::int as slices,
+      least(whole_end, base + $23::bigint) as window_end, -- which passes over a null
+      held and (final_hold is null or $10::boolean) as go,
       case when $20::boolean then failed_attempts + 1 else 1 end as attempt,
       case
         when $11::text <> 'schedule' then $11::text
@@ -330,21 +357,21 @@ export function statements (schemaName: string): Statements {
       ${at("started->>'since'")}, ${at("started->>'until'")}, ${at("started->>'at'")}, ${at('now')},
       (started->>'host') || ':' || (started->>'pid')
     from run
-    where started is not null
+    where held and started is not null
     on conflict (id) do nothing
   ),
   noted as (
     insert into ${sync} as s (name, target, lock_key, every, "offset", started, deaths, paused_until, attempt_slot, attempts)
     select $1::text, $2::text, $9::bigint, $3::bigint, $4::bigint,
       case when go then jsonb_build_object(
-        'id', $12::text, 'slot', slot, 'trigger', trigger, 'slice', 1, 'slices', 1, 'attempt', attempt,
+        'id', $12::text, 'slot', case when trigger <> 'backfill' then slot end, 'trigger', trigger, 'slice', 1, 'slices', slices, 'attempt', attempt,
         'since', window_start, 'until', window_end, 'host', $13::text, 'pid', $14::int, 'at', now) end,
       deaths,
       case when final_hold = 'vanished' then ${at('slot + $3::bigint')} end,
       case when go and $20::boolean then ${at('slot')} else attempt_slot end,
       case when go and $20::boolean then failed_attempts else coalesce(attempts, 0) end
     from run
-    where go or started is not null
+    where go or (held and started is not null)
     on conflict (name, target) do update set
       lock_key = excluded.lock_key,
       every = excluded.every,
@@ -356,8 +383,8 @@ export function statements (schemaName: string): Statements {
       attempts = excluded.attempts
     returning s.started is not null as begun
   )
-  select now::text, slot::text, final_hold as hold, coalesce((select begun from noted), false) as begun, pg_backend_pid() as backend,
-    trigger, attempt, missed::text, window_start::text, window_end::text, cursor::text, ${ms('pruned_at')}::text as pruned_at,
+  select now::text, slot::text, final_hold as hold, not_before::text, coalesce((select begun from noted), false) as begun, pg_backend_pid() as backend,
+    trigger, attempt, missed::text, window_start::text, window_end::text, whole_end::text, slices, cursor::text, backfill::text, ${ms('pruned_at')}::text as pruned_at,
     deaths, started->>'id' as vanished, reported, ${sessionSettings} as settings
   from run`,
 
@@ -369,14 +396,16 @@ export function statements (schemaName: string): Statements {
      * `$5` run id, `$6` trigger, `$7` state, `$8` slot, `$9` attempt, `$10` window start, `$11` window end, `$12` started at,
      * `$13` worker, `$14` stats, `$15` error, `$16` whether the watermark moves, `$17` cursor (null: stays), `$18` every,
      * `$19` whether the failure counts as an attempt, `$20` milliseconds until a retry may begin (null: at once), `$21` a lower bound of
-     * the same that also holds beyond the slot, `$22` the slot when its failure is handed to the host -> {@link FinishRow}.
+     * the same that also holds beyond the slot, `$22` the slot when its failure is handed to the host,
+     * `$23` slice, `$24` slices, `$25` where a backfill goes on (null: as it was; a JSON null: it is done) -> {@link FinishRow}. The slot is
+     * served with the last slice.
      *
      * Rows of ours read before and written after are safe: nobody else writes them without the lock.
      */
     finish: `with ${clock},
   ended as (
     insert into ${run} (id, name, target, trigger, state, slot, slice, slices, attempt, window_start, window_end, started_at, finished_at, worker, stats, error)
-    select $5::uuid, $1::text, $2::text, $6::text, $7::text, ${at('$8::bigint')}, 1, 1, $9::int, ${at('$10::bigint')}, ${at('$11::bigint')},
+    select $5::uuid, $1::text, $2::text, $6::text, $7::text, ${at('$8::bigint')}, $23::int, $24::int, $9::int, ${at('$10::bigint')}, ${at('$11::bigint')},
       ${at('$12::bigint')}, ${at('now')}, $13::text, $14::jsonb, $15::jsonb
     from clock
     where exists (${ownLock('$3', '$4')})
@@ -387,16 +416,18 @@ export function statements (schemaName: string): Statements {
     update ${sync} s set
       started = null,
       deaths = 0,
-      last_slot = case when $7::text <> 'succeeded' or $8::bigint is null then s.last_slot
+      last_slot = case when $7::text <> 'succeeded' or $8::bigint is null or $23::int < $24::int then s.last_slot
         when ${ms('s.last_slot')} between $8::bigint and $8::bigint + $18::bigint then s.last_slot
         else ${at('$8::bigint')} end,
-      last_every = case when $7::text = 'succeeded' then $18::bigint else s.last_every end,
-      succeeded_at = case when $7::text = 'succeeded' then ended.finished_at else s.succeeded_at end,
+      last_every = case when $7::text = 'succeeded' and $8::bigint is not null and $23::int = $24::int then $18::bigint else s.last_every end,
+      succeeded_at = case when $7::text = 'succeeded' and $8::bigint is not null and $23::int = $24::int then ended.finished_at else s.succeeded_at end,
+      backfill = nullif(coalesce($25::jsonb, s.backfill), 'null'),
       watermark = case when $16::boolean then greatest(s.watermark, ended.window_end) else s.watermark end,
       cursor = case when $16::boolean then coalesce($17::jsonb, s.cursor) else s.cursor end,
       attempts = s.attempts + ($19::boolean)::int,
       failed_at = case when $19::boolean then ended.finished_at else s.failed_at end,
       not_before = case
+        when $7::text = 'succeeded' then null
         when not $19::boolean then s.not_before
         else ${notBefore({ delay: '$20', atLeast: '$21', slot: '$8', every: '$18' })}
       end,
@@ -416,7 +447,7 @@ export function statements (schemaName: string): Statements {
      * What a run without its lock can still say, through any session: that it was lost. It stands over a `vanished` of the same run, never over
      * anything else, and clears no mark but its own. `$1` name, `$2` target, `$3` run id, `$4` trigger, `$5` slot, `$6` attempt,
      * `$7` window start, `$8` window end, `$9` started at, `$10` worker, `$11` error, `$12` state, `$13` whether it uses up an attempt,
-     * `$14`, `$15`, `$16`, `$17` as `$20`, `$21`, `$22`, `$18` of the finish -> the row that stands then.
+     * `$14`, `$15`, `$16`, `$17`, `$18`, `$19` as `$20`, `$21`, `$22`, `$18`, `$23`, `$24` of the finish -> the row that stands then.
      *
      * An end that is there already, for the answer to its finish was lost, was counted with it: nothing is noted a second time.
      */
@@ -426,7 +457,7 @@ export function statements (schemaName: string): Statements {
   ),
   ended as (
     insert into ${run} as r (id, name, target, trigger, state, slot, slice, slices, attempt, window_start, window_end, started_at, finished_at, worker, error)
-    select $3::uuid, $1::text, $2::text, $4::text, $12::text, ${at('$5::bigint')}, 1, 1, $6::int, ${at('$7::bigint')}, ${at('$8::bigint')}, ${at('$9::bigint')},
+    select $3::uuid, $1::text, $2::text, $4::text, $12::text, ${at('$5::bigint')}, $18::int, $19::int, $6::int, ${at('$7::bigint')}, ${at('$8::bigint')}, ${at('$9::bigint')},
       ${at('now')}, $10::text, $11::jsonb
     from clock
     on conflict (id) do update set
@@ -451,8 +482,33 @@ export function statements (schemaName: string): Statements {
       select $13::boolean and attempt_slot = ${at('$5::bigint')} as counted from ${sync} where name = $1::text and target = $2::text
     ) as same
     where s.name = $1::text and s.target = $2::text and (not ended.stood or (select state from before) = 'vanished')
+    returning ${ms('s.not_before')} as not_before
   )
-  select ${runColumns('ended')} from ended`,
+  select clock.now::text as now, (select not_before::text from noted) as not_before, ${runColumns('ended')} from clock, ended`,
+
+    /**
+     * The start of a further run under a lock that is held. `$1` name, `$2` target, `$3` the mark, without its instant, `$4` where a
+     * backfill goes on (null: as it was) -> backend, now.
+     */
+    proceed: `with ${clock}
+  update ${sync} s set
+    started = $3::jsonb || jsonb_build_object('at', clock.now),
+    backfill = coalesce($4::jsonb, s.backfill)
+  from clock
+  where s.name = $1::text and s.target = $2::text
+  returning pg_backend_pid() as backend, clock.now::text as now`,
+
+    /**
+     * What a run has done so far stays done. `$1` name, `$2` target, `$3` classid, `$4` objid, `$5` until (null: as it was), `$6` cursor
+     * (null: as it was), `$7` whether the run is a backfill -> backend, and a row only while the lock is held.
+     */
+    checkpoint: `update ${sync} s set
+    watermark = case when $7::boolean then s.watermark else greatest(s.watermark, ${at('$5::bigint')}) end,
+    cursor = case when $7::boolean then s.cursor else coalesce($6::jsonb, s.cursor) end,
+    backfill = case when $7::boolean and $5::bigint is not null then s.backfill || jsonb_build_object('position', $5::bigint) else s.backfill end
+  where s.name = $1::text and s.target = $2::text
+    and exists (${ownLock('$3', '$4')})
+  returning pg_backend_pid() as backend`,
 
     /** `$1` lock key (bigint as text) -> unlocked. */
     unlock: 'select pg_advisory_unlock($1::bigint) as unlocked',
@@ -501,8 +557,9 @@ export function statements (schemaName: string): Statements {
     state: `with ${moment}
   select moment.now::text, moment.slot::text, ${hold} as hold, s.name is not null as known,
     ${ms('s.watermark')}::text as watermark, ${ms('s.last_slot')}::text as last_slot, ${ms('s.not_before')}::text as not_before,
-    ${ms('s.paused_until')}::text as paused_until, ${ms('s.failed_at')}::text as failed_at, s.last_failure::text as last_failure,
-    (${missed})::text as missed, s.started::text as started
+    ${ms('s.paused_until')}::text as paused_until, s.succeeded_at is not null as succeeded, s.last_failure::text as last_failure,
+    (${missed})::text as missed,
+    ((moment.slot - (${ms('s.created_at')} - $4::bigint) / $3::bigint * $3::bigint - $4::bigint) / $3::bigint)::text as since_made, s.started::text as started, s.backfill::text as backfill
   from moment
   left join ${sync} s on s.name = $1::text and s.target = $2::text`,
 

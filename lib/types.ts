@@ -52,6 +52,8 @@ export interface SyncRun {
   readonly trigger: Trigger
   /** The start of the slot this run is for; `null` for a backfill. */
   readonly slot: Date | null
+  /** Which part of a long gap this run fetches, from 1; `{ index: 1, of: 1 }` unless `maxWindow` cut it. Counted anew when a gap is resumed. */
+  readonly slice: { readonly index: number, readonly of: number }
   /** From 1, counted over all processes within a slot. */
   readonly attempt: number
   /** Fetch what changed in `[since, until)`. `null` on a first run without `initialSince`: everything. */
@@ -71,6 +73,12 @@ export interface SyncRun {
    */
   readonly transaction: <T>(fn: (tx: Transaction) => Promise<T> | T) => Promise<T>
   readonly client: ClientFacade
+  /**
+   * Commits how far the run has got: a later failure resumes there, and not where the run began. What was fetched before `until` must be saved.
+   *
+   * @throws FST_HOURLY_SYNC_INVALID_OPTION when `until` lies outside the window of the run, or `cursor` cannot be stored
+   */
+  readonly checkpoint: (reached: { until?: Date, cursor?: Json }) => Promise<void>
   /** How far the run is, for `status()`. */
   readonly progress: (done: number, total?: number) => void
   /** Resolves after `ms`; rejects with `signal.reason` when the run is aborted. */
@@ -164,6 +172,7 @@ export interface Status {
   lastRun: RunRecord | null
   lastError: (ErrorRecord & { at: Date }) | null
   watermark: Date | null
+  backfill: BackfillState | null
   slot: Date | null
   nextSlot: Date | null
   /** The last slot that was served. */
@@ -172,6 +181,10 @@ export interface Status {
   lastSlotAhead: boolean | null
   /** Whole slots nobody served, the current one included. */
   behindSlots: number | null
+  /** With `hold: 'waiting'`: until then. */
+  notBefore: Date | null
+  /** With `hold: 'paused'`: until then. */
+  pausedUntil: Date | null
   due: boolean | null
   /** Why the current slot is not due. */
   hold: Hold | null
@@ -228,6 +241,28 @@ export interface HourlySync {
    * @param options.before - the id of a run: only runs older than it
    */
   runs: (options?: { limit?: number, before?: string }) => Promise<RunRecord[]>
+  /**
+   * Fetches a window of the past again, in slices of `maxWindow`, under the same lock; a slot that becomes due is served in between. Moves neither
+   * watermark nor cursor. Left out, `since` and `until` are those of the backfill that was not finished; the same ones resume it as well.
+   *
+   * @param options.signal - ends it; it can be resumed
+   * @throws FST_HOURLY_SYNC_INVALID_OPTION when the window is none, or there is nothing to resume
+   */
+  backfill: (options?: BackfillOptions) => Promise<TriggerAnswer>
+}
+
+export interface BackfillOptions {
+  since?: Date
+  until?: Date
+  signal?: AbortSignal
+}
+
+/** A backfill that is not done. */
+export interface BackfillState {
+  since: Date
+  until: Date
+  /** What lies before it is fetched. */
+  position: Date
 }
 
 export interface HourlySyncRegistry {
@@ -254,6 +289,8 @@ export interface HourlySyncOptions {
   catchUp?: 'once' | 'skip'
   firstRun?: 'run' | 'wait'
   overlap?: Duration
+  /** Longest window handed to `sync`: a longer gap is served in slices, each a run of its own. */
+  maxWindow?: Duration
   initialSince?: Date | Duration | null
   /** Longest run: then `run.signal` aborts. */
   timeout?: Duration

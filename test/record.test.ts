@@ -51,7 +51,7 @@ t.test('stats of null and no stats look the same', async t => {
   t.equal(toRecord({ ...row, stats: 'null' }).stats, null)
 })
 
-const begun = { id: row.id, slot: 1710054000000, trigger: 'schedule' as const, attempt: 1, since: 1710050400000, until: 1710054060001, at: 1710054060001 }
+const begun = { id: row.id, slot: 1710054000000, trigger: 'schedule' as const, slice: 1, slices: 1, attempt: 1, since: 1710050400000, until: 1710054060001, at: 1710054060001 }
 
 t.test('a run whose end the database did not take has the same shape', async t => {
   const record = unrecorded('orders', begun, 'lock-lost', 500, { name: 'Error', message: 'gone' })

@@ -1,0 +1,104 @@
+import type { AsyncLocalStorage } from 'node:async_hooks'
+import type { ClientBase, QueryConfig, QueryResult } from 'pg'
+import {
+  FST_HOURLY_SYNC_INVALID_QUERY, FST_HOURLY_SYNC_NESTED, FST_HOURLY_SYNC_OPEN_TRANSACTION, FST_HOURLY_SYNC_ROLLED_BACK, FST_HOURLY_SYNC_RUN_ENDED,
+  FST_HOURLY_SYNC_TRANSACTION_ENDED
+} from './errors.js'
+import { createQueue, type Queue } from './queue.js'
+import { ours } from './sql.js'
+import type { Query, Transaction } from './types.js'
+import { createWatch } from './watched.js'
+
+/** What one run is given of the lock session. When the run has ended it can use it no more, though the session may go on to the next. */
+export interface Lent {
+  query: Query
+  transaction: <T>(fn: (tx: Transaction) => Promise<T> | T) => Promise<T>
+  /** Any other call of the host that uses the session: refused where a query is, in its turn, and watched. */
+  admitted: <T>(method: string, work: (send: (text: string, values: unknown[]) => Promise<unknown[]>) => Promise<T>) => Promise<T>
+  /** From now on every call of the host rejects. Those already waiting still have their turn. */
+  seal: () => void
+  /**
+   * Waits for what the host had begun. Then the session is idle: an open transaction is rolled back.
+   *
+   * @returns what was wrong: a failure that nobody looked at, or a transaction left open
+   */
+  settle: () => Promise<Error | undefined>
+}
+
+/** Tells a call from inside a transaction from any other. One for all runs of a sync: a storage that was used once costs every promise of the process for good. */
+export type Inside = AsyncLocalStorage<{ open: boolean, queue: Queue }>
+
+interface Parts {
+  client: ClientBase
+  queue: Queue
+  inside: Inside
+  /** Hands one statement to the driver; the caller has the turn. */
+  send: (statement: string | QueryConfig, values?: unknown[]) => Promise<QueryResult<any>>
+  /** Leaves the session idle, or lost. */
+  rollback: () => Promise<void>
+  lost: () => Error | undefined
+}
+
+export function lend ({ client, queue, inside, send, rollback, lost }: Parts): Lent {
+  const watch = createWatch()
+  let sealed = false
+
+  /** Refused at once where it could only wait for itself, or for a run that is over. */
+  const admitted: Lent['admitted'] = (method, work) => watch.over(method, async () => {
+    const around = inside.getStore()
+    if (around?.open === true && around.queue === queue) throw new FST_HOURLY_SYNC_NESTED(method)
+    const why = lost() ?? (sealed ? new FST_HOURLY_SYNC_RUN_ENDED(method) : undefined)
+    if (why !== undefined) throw why
+    return await queue.turn(async () => await work(async (text, values) => (await send(ours(text, values))).rows))
+  })
+
+  async function transact<T> (fn: (tx: Transaction) => Promise<T> | T): Promise<T> {
+    if (client.getTransactionStatus() !== 'I') throw new FST_HOURLY_SYNC_OPEN_TRANSACTION('before run.transaction')
+    await send('begin')
+    const state = { open: true, queue }
+    const statements = createQueue()
+    const tx: Transaction = {
+      query: (statement, values) => watch.over('transaction', async () => {
+        if (!state.open) throw lost() ?? new FST_HOURLY_SYNC_TRANSACTION_ENDED('query')
+        return await statements.turn(async () => await send(checked(statement), values))
+      })
+    }
+    try {
+      const result = await inside.run(state, async () => await fn(tx))
+      state.open = false
+      await statements.idle()
+      const { command } = await send('commit')
+      if (command !== 'COMMIT') throw new FST_HOURLY_SYNC_ROLLED_BACK()
+      return result
+    } catch (error) {
+      state.open = false
+      await statements.idle()
+      await rollback()
+      throw error
+    }
+  }
+
+  return {
+    admitted,
+    query: (statement, values) => admitted('query', async () => await send(checked(statement), values)),
+    transaction: fn => admitted('transaction', async () => await transact(fn)),
+    seal: () => { sealed = true },
+    async settle () {
+      await queue.idle()
+      const left = lost() === undefined && client.getTransactionStatus() !== 'I'
+      if (left) await queue.turn(rollback)
+      return left ? new FST_HOURLY_SYNC_OPEN_TRANSACTION('when the sync had ended') : await watch.unseen()
+    }
+  }
+}
+
+/** @throws FST_HOURLY_SYNC_INVALID_QUERY for a cursor or a stream, which would hold the session, and for anything that is no query */
+export function checked (statement: unknown): string | QueryConfig {
+  if (typeof statement === 'string') return statement
+  const config = statement as QueryConfig & { submit?: unknown, callback?: unknown } | null | undefined
+  if (typeof config?.text !== 'string' || typeof config.submit === 'function') {
+    throw new FST_HOURLY_SYNC_INVALID_QUERY(typeof config?.submit === 'function' ? 'a cursor or stream' : statement === null ? 'null' : typeof statement)
+  }
+  // with a callback the driver gives no promise, and the queue would not wait
+  return config.callback === undefined ? config : { ...config, callback: undefined } as QueryConfig
+}

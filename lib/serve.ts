@@ -1,0 +1,92 @@
+import { begin, type Plan, proceed, proceedBackfill, type Started } from './begin.js'
+import type { Context } from './context.js'
+import type { Ended } from './ending.js'
+import { asError, logged } from './failure.js'
+import { conduct, type Conducted } from './run.js'
+import type { Session } from './session.js'
+
+/** What is done under one lock: a run, its further slices, or a backfill with the due slots in between. */
+export interface Serving extends Omit<Conducted, 'begun'> {
+  /** Id of the first run. */
+  readonly id: string
+  /** Resolves once the lock is given back, with the end of the last run; of a backfill, with that of its last slice. Never rejects. */
+  readonly finished: Promise<Ended>
+  /** Ends a backfill; a due slot that is just being served is served to its end. */
+  stopBackfill: (why: Error) => void
+}
+
+interface Parts {
+  context: Context
+  session: Session
+  first: Started
+}
+
+export function serve ({ context, session, first }: Parts): Serving {
+  let started = first
+  let conducted = conduct({ context, session, started })
+  let plan: Plan | null = first.backfill
+  let slice = 1 // of the backfill
+  let stopped: Error | undefined
+  let closing: Error | undefined
+  let isOver = false
+
+  /** The run after the one that has ended, or nothing when all is done. */
+  async function next (ended: Ended): Promise<Started | undefined> {
+    if (closing !== undefined || session.lost !== undefined) return undefined
+    const { state } = ended.record
+    if (state === 'succeeded' && ended.advanced) {
+      const further = started.backfill === null ? await proceed(context, session, started) : undefined
+      if (further !== undefined) return further
+    }
+    if (plan === null) return undefined
+    if (started.backfill !== null) {
+      if (state !== 'succeeded') return undefined
+      plan = { ...plan, position: started.begun.until }
+      slice++
+      if (plan.position >= plan.until) return undefined
+      const due = await begin(context, session, { trigger: 'schedule', force: false, fresh: false })
+      if (due.started !== null) return due.started
+    }
+    if (stopped !== undefined) return undefined
+    return await proceedBackfill(context, session, started, plan, slice)
+  }
+
+  async function carryOut (): Promise<Ended> {
+    let last: Ended
+    for (;;) {
+      const ended = await conducted.finished
+      if (started.backfill !== null || plan === null) last = ended
+      const further = await next(ended).catch(error => {
+        context.log.warn({ err: logged(asError(error)) }, 'the next slice could not begin')
+        session.destroy()
+      })
+      if (further === undefined) break
+      started = further
+      conducted = conduct({ context, session, started })
+      if (closing !== undefined) conducted.close(closing)
+      else if (stopped !== undefined && started.backfill !== null) conducted.close(stopped)
+    }
+    await session.release()
+    isOver = true
+    return last!
+  }
+
+  const finished = carryOut()
+
+  return {
+    id: first.begun.id,
+    get over () { return isOver },
+    get progress () { return conducted.progress },
+    get aborted () { return conducted.aborted },
+    finished,
+    get settled () { return conducted.settled },
+    close (why) {
+      closing = why
+      conducted.close(why)
+    },
+    stopBackfill (why) {
+      stopped = why
+      if (started.backfill !== null) conducted.close(why)
+    }
+  }
+}

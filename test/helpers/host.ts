@@ -75,7 +75,7 @@ export interface Stage {
   host: (options?: Partial<HourlySyncOptions>, pool?: pg.PoolConfig) => Promise<Host>
   /** The same sync assembled by hand. */
   bare: (options?: Partial<HourlySyncOptions>, clock?: Clock, pool?: pg.PoolConfig, gate?: PoolGate) => Bare
-  looping: (options?: Partial<HourlySyncOptions>) => Looping
+  looping: (options?: Partial<HourlySyncOptions>, pool?: pg.PoolConfig) => Looping
   /** A pool alone, with the bent clock. */
   pool: (config?: pg.PoolConfig) => pg.Pool
   query: (text: string, values?: unknown[]) => Promise<pg.QueryResult>
@@ -136,9 +136,9 @@ export async function setStage (t: Test, cluster: Cluster, database?: string): P
       return { app, log, sync: app.hourlySync.get(options?.name ?? name), pool: (app as any).pg.pool }
     },
     bare,
-    looping (options) {
+    looping (options, config) {
       const hands = handClock()
-      const made = bare({ heartbeat: '1h', ...options }, hands) // by hand, time passes faster than the server can answer
+      const made = bare({ heartbeat: '1h', ...options }, hands, config) // by hand, time passes faster than the server can answer
       const rests = async (): Promise<number> => (await until(async () => (await made.sync.status()).nextLook)).getTime() - hands.now()
       made.sync.start()
       return {

@@ -31,7 +31,7 @@ t.test('how long a loop sleeps after a look', async t => {
 })
 
 t.test('how long a loop sleeps after a run', async t => {
-  const ended = (state: string, notBefore: number | null = null): any => ({ record: { state, slot: new Date(at('10:00:00')) }, now: null, notBefore })
+  const ended = (state: string, notBefore: number | null = null, now: number | null = 0): any => ({ record: { state, slot: new Date(at('10:00:00')) }, now, notBefore })
   const cases: Array<[string, number, any, number]> = [
     ['a success: until the next slot', toNext, ended('succeeded'), at('10:20:00')],
     ['a success that took longer than its slot: not at all', 0, ended('succeeded'), at('11:00:00')],
@@ -39,6 +39,7 @@ t.test('how long a loop sleeps after a run', async t => {
     ['a failure that need not rest: until the next slot', toNext, ended('failed'), at('10:20:00')],
     ['a failure that rests beyond the slot: until the next', toNext, ended('timed-out', at('12:00:00')), at('10:20:00')],
     ['a failure that took longer than its slot: not at all', 0, ended('failed', at('11:30:00')), at('11:20:00')],
+    ['a failure that the database did not take: a standby', 15_000, ended('failed', null, null), at('10:20:00')],
     ['an interruption: a standby', 15_000, ended('interrupted'), at('10:20:00')],
     ['a lost lock: a standby', 15_000, ended('lock-lost'), at('10:20:00')],
     ['a lost lock at the end of a slot: until the next', 2_001, ended('lock-lost'), at('10:59:58')]

@@ -4,7 +4,7 @@ import pg from 'pg'
 import type { Test } from 'tap'
 import hourlySync from '../../index.js'
 import { systemClock, type Clock } from '../../lib/clock.js'
-import { createPoolGate } from '../../lib/connections.js'
+import { createPoolGate, type PoolGate } from '../../lib/connections.js'
 import { parseOptions } from '../../lib/options.js'
 import { createService, type Service } from '../../lib/service.js'
 import type { HourlySync, HourlySyncOptions } from '../../lib/types.js'
@@ -52,6 +52,7 @@ export interface Bare {
   sync: Service
   log: Log
   pool: pg.Pool
+  gate: PoolGate
 }
 
 /** One sync whose loop goes by hand. */
@@ -73,8 +74,8 @@ export interface Stage {
   poolConfig: pg.PoolConfig
   host: (options?: Partial<HourlySyncOptions>, pool?: pg.PoolConfig) => Promise<Host>
   /** The same sync assembled by hand. */
-  bare: (options?: Partial<HourlySyncOptions>, clock?: Clock, pool?: pg.PoolConfig) => Bare
-  looping: (options?: Partial<HourlySyncOptions>) => Looping
+  bare: (options?: Partial<HourlySyncOptions>, clock?: Clock, pool?: pg.PoolConfig, gate?: PoolGate) => Bare
+  looping: (options?: Partial<HourlySyncOptions>, pool?: pg.PoolConfig) => Looping
   /** A pool alone, with the bent clock. */
   pool: (config?: pg.PoolConfig) => pg.Pool
   query: (text: string, values?: unknown[]) => Promise<pg.QueryResult>
@@ -108,14 +109,14 @@ export async function setStage (t: Test, cluster: Cluster, database?: string): P
     return made
   }
 
-  function bare (options?: Partial<HourlySyncOptions>, clock: Clock = systemClock, config?: pg.PoolConfig): Bare {
+  function bare (options?: Partial<HourlySyncOptions>, clock: Clock = systemClock, config?: pg.PoolConfig, shared?: PoolGate): Bare {
     const log = captureLog()
-    const own = pool(config)
     const logger = loggerOf(log)
+    const gate = shared ?? createPoolGate(pool(config), clock, logger)
     const sync = createService(parseOptions({ name, schema, enabled: true, startupDelay: 0, sync: async () => {}, ...options }), logger, clock)
-    sync.open(createPoolGate(own, clock, logger))
+    sync.open(gate)
     t.teardown(async () => await sync.close())
-    return { sync, log, pool: own }
+    return { sync, log, gate, pool: gate.pool }
   }
 
   return {
@@ -135,9 +136,9 @@ export async function setStage (t: Test, cluster: Cluster, database?: string): P
       return { app, log, sync: app.hourlySync.get(options?.name ?? name), pool: (app as any).pg.pool }
     },
     bare,
-    looping (options) {
+    looping (options, config) {
       const hands = handClock()
-      const made = bare({ heartbeat: '10h', ...options }, hands) // by hand, time passes faster than the server can answer
+      const made = bare({ heartbeat: '1h', ...options }, hands, config) // by hand, time passes faster than the server can answer
       const rests = async (): Promise<number> => (await until(async () => (await made.sync.status()).nextLook)).getTime() - hands.now()
       made.sync.start()
       return {

@@ -330,7 +330,11 @@ export function statements (schemaName: string): Statements {
       greatest(now, ${ms('watermark')}) as whole_end,
       coalesce(${ms('watermark')}, $16::bigint, now - $17::bigint) as base,
       case
-        when watermark is not null then least(${ms('watermark')}, now) - $15::bigint
+        when ${ms('watermark')} <= now then ${ms('watermark')} - $15::bigint
+        when watermark is not null then coalesce(( -- the clock was set back: from where the last success began, as the clock is now
+          select ${ms('max(started_at)')} from ${run}
+          where name = $1::text and target = $2::text and state = 'succeeded' and started_at <= ${at('now')}
+        ), now) - $15::bigint
         when $16::bigint is not null then least($16::bigint, now) -- which passes over a null
         when $17::bigint is not null then now - $17::bigint
       end as window_start

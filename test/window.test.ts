@@ -328,3 +328,23 @@ t.test("the server's clock set forward two hours", async t => {
   t.match(run, { trigger: 'catch-up', since: new Date('2025-03-10T11:55:00Z'), until: new Date('2025-03-10T14:05:00Z') }, 'makes one run over the gap')
   t.match(await sync.runOnce(), { outcome: 'not-due' }, 'and no more')
 })
+
+t.test("what changes while the server's clock is ahead for a moment, and in the hours until it has caught up, is fetched", async t => {
+  const stage = await setStage(t, cluster)
+  const at = (time: string): number => Date.parse(`2025-03-10T${time}:00Z`)
+  const runs: Array<{ truly: number, since: number, until: number }> = []
+  let truly = 0 // the time by upstream's clock, which is right throughout
+  const { sync } = await stage.host({
+    overlap: '10m', sync: async run => { runs.push({ truly, since: run.since?.getTime() ?? 0, until: run.until.getTime() }) }
+  })
+  for (const [time, shown] of [['10:00', '10:00'], ['10:10', '13:10'], ['11:00', '11:00'], ['12:00', '12:00'], ['13:00', '13:00'], ['14:00', '14:00'], ['15:00', '15:00']] as const) {
+    truly = at(time)
+    await stage.clock.at(new Date(at(shown)))
+    await sync.runOnce({ force: true })
+  }
+  const lost = []
+  for (let changed = at('09:00'); changed < at('14:55'); changed += 5 * MINUTE) {
+    if (!runs.some(({ truly, since, until }) => truly > changed && since <= changed && changed < until)) lost.push(new Date(changed).toISOString().slice(11, 16))
+  }
+  t.strictSame(lost, [])
+})

@@ -61,22 +61,20 @@ function records (writes: Write[], runs: Run[], started: string[]): string[] {
   return found
 }
 
-/** A slot that was served is not run again by the schedule, unless the server's clock was set back to it. */
+/** A slot that was served is not run again by the schedule, unless the server's clock was bent in between. */
 function servedTwice (writes: Write[], runs: Run[], faults: Fault[]): string[] {
   const found: string[] = []
   const byId = new Map(runs.map(run => [run.id, run]))
-  const jumps = faults.filter(({ kind }) => kind === 'server clock').flatMap(({ at, until }) => [at, until]).sort((a, b) => a - b)
+  const begun = new Map(writes.filter(({ kind }) => kind === 'start').map(({ run, committed }) => [run, committed]))
   const served = new Map<number, string>()
   for (const { run: id, kind, committed } of writes) {
-    while (jumps.length > 0 && jumps[0]! <= committed + sync.timeout) { // a run may have begun before the jump
-      jumps.shift()
-      served.clear()
-    }
     const run = byId.get(id)
     if (kind !== 'recorded' || run === undefined) continue
     const before = served.get(run.slot)
-    if (before !== undefined && run.trigger !== 'manual') found.push(`slot ${new Date(run.slot).toISOString()} was served by run ${before} and then again by ${run.trigger} run ${id}`)
     served.set(run.slot, id)
+    if (before === undefined || run.trigger === 'manual') continue
+    const isBent = faults.some(({ kind, at, until }) => kind === 'server clock' && until > begun.get(before)! && at < committed)
+    if (!isBent) found.push(`slot ${new Date(run.slot).toISOString()} was served by run ${before} and then again by ${run.trigger} run ${id}`)
   }
   return found
 }

@@ -408,7 +408,7 @@ async function listening (child: ChildProcess): Promise<string> {
 }
 
 t.test('the service runs by itself, set up by its environment, and ends on SIGTERM', async t => {
-  const { child, exited } = forked(t, { ORDER_API_KEY: 'of the test', ORDER_COUNT: '7' })
+  const { child, exited } = forked(t, { ORDER_API_KEY: 'of the test', ORDER_COUNT: '7', ORDER_CHANGE_EVERY: '3600000' })
   const response = await fetch(`${await listening(child)}/orders`, { headers: { 'x-api-key': 'of the test' } })
   t.equal(response.status, 200)
   t.equal((await response.json() as OrderPage).total, 7)

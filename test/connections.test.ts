@@ -350,7 +350,7 @@ t.test('the direct source', async t => {
     await until(() => proxy.accepted() === 1)
     await clock.pass(CLAIM_LIMIT)
     await late
-    await until(() => proxy.open() === 0)
+    await until(() => proxy.left() === 1)
   })
 
   t.test('ends no process when its connection dies', async () => {

@@ -8,6 +8,8 @@ export interface Proxy {
   accepted: () => number
   /** How many of them are not closed. */
   open: () => number
+  /** How many the client has let go of. */
+  left: () => number
 }
 
 interface Scope { teardown: (fn: () => unknown) => void }
@@ -17,11 +19,13 @@ export async function startProxy (t: Scope, port: number): Promise<Proxy> {
   let silent = false
   let accepted = 0
   let open = 0
+  let left = 0
   const server = createServer({ allowHalfOpen: true }, client => {
     const upstream = connect({ port, host: '127.0.0.1', allowHalfOpen: true })
     accepted++
     open++
     client.once('close', () => { open-- })
+    client.once('end', () => { left++ })
     for (const [from, to] of [[client, upstream], [upstream, client]] as const) {
       sockets.add(from)
       from.on('error', () => {})
@@ -38,6 +42,7 @@ export async function startProxy (t: Scope, port: number): Promise<Proxy> {
     port: (server.address() as { port: number }).port,
     silence: () => { silent = true },
     accepted: () => accepted,
-    open: () => open
+    open: () => open,
+    left: () => left
   }
 }

@@ -178,7 +178,7 @@ export function createSession ({ lease, clock, inside, backend, proof, unlock }:
         if (held === false) lose(new Error('the server says that this session does not hold it'))
         if (held !== undefined || lost !== undefined || destroyed) return
       }
-      lose(new Error('nobody answers for the lock'))
+      lose(new FST_HOURLY_SYNC_UNAVAILABLE('the proof of the lock', 2 * ANSWER_LIMIT))
     },
     async release () {
       if (this.usable) {

@@ -97,6 +97,12 @@ async function until (at: number, signal: AbortSignal): Promise<void> {
 }
 
 async function ask<T> (method: string, url: string, signal: AbortSignal): Promise<T> {
-  const response = await fetch(url, { method, signal: AbortSignal.any([signal, AbortSignal.timeout(15_000)]) })
-  return await response.json() as T
+  const limit = new AbortController() // a timeout signal that only `any` refers to may be collected before it fires
+  const timer = setTimeout(() => limit.abort(new Error(`no answer from ${url}`)), 15_000)
+  try {
+    const response = await fetch(url, { method, signal: AbortSignal.any([signal, limit.signal]) })
+    return await response.json() as T
+  } finally {
+    clearTimeout(timer)
+  }
 }

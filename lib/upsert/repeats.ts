@@ -2,8 +2,8 @@ import { setImmediate } from 'node:timers/promises'
 import type { Column } from './catalog.js'
 import type { Plan } from './plan.js'
 
-/** Rows looked at in one turn of the event loop: some milliseconds. */
-const rowsPerTurn = 5000
+/** Rows looked at in one turn of the event loop: a millisecond, or five while the code is not compiled yet. */
+const rowsPerTurn = 1000
 
 /**
  * The positions of rows whose key comes again later in an array, in the same version where versions count.

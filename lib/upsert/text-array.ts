@@ -1,5 +1,8 @@
 const headerLength = 20
 const textOid = 25
+const nullLength = -1
+/** Up to here room for the worst case is taken, three bytes for a UTF-16 unit, instead of counting bytes. */
+const shortText = 128
 
 /**
  * Texts as one `text[]` parameter in PostgreSQL's binary format, which neither side has to quote or unquote:
@@ -9,7 +12,10 @@ const textOid = 25
  */
 export function textArray (texts: ReadonlyArray<string | null>): Buffer {
   let length = headerLength
-  for (const text of texts) length += 4 + (text === null ? 0 : Buffer.byteLength(text))
+  for (const text of texts) {
+    length += 4
+    if (text !== null) length += text.length <= shortText ? text.length * 3 : Buffer.byteLength(text)
+  }
   const buffer = Buffer.allocUnsafe(length)
   buffer.writeInt32BE(1, 0) // dimensions
   buffer.writeInt32BE(1, 4) // there may be nulls
@@ -18,9 +24,13 @@ export function textArray (texts: ReadonlyArray<string | null>): Buffer {
   buffer.writeInt32BE(1, 16) // lower bound
   let at = headerLength
   for (const text of texts) {
-    const size = text === null ? -1 : buffer.write(text, at + 4)
-    buffer.writeInt32BE(size, at)
-    at += 4 + Math.max(size, 0)
+    const size = text === null ? nullLength : buffer.write(text, at + 4)
+    // by hand: writeInt32BE would be a third of the whole
+    buffer[at] = size >>> 24
+    buffer[at + 1] = size >>> 16
+    buffer[at + 2] = size >>> 8
+    buffer[at + 3] = size
+    at += text === null ? 4 : 4 + size
   }
-  return buffer
+  return buffer.subarray(0, at)
 }

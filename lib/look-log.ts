@@ -17,7 +17,7 @@ export function createLookLog (settings: Settings, log: FastifyBaseLogger): (att
       const { outcome, reason, error } = attempt.refusal
       if (trouble === reason) return
       trouble = reason
-      log[outcome === 'refused' ? 'error' : 'warn']({ err: logged(error), outcome }, outcome === 'refused' ? 'sync refused' : 'database unavailable')
+      log[outcome === 'refused' ? 'error' : 'warn']({ err: logged(error, settings.redact), outcome }, outcome === 'refused' ? 'sync refused' : 'database unavailable')
       return
     }
     if (trouble !== undefined && (attempt.started || attempt.look !== null)) {

@@ -7,6 +7,8 @@ import type { Context } from './context.js'
 import { FST_HOURLY_SYNC_INVALID_OPTION, FST_HOURLY_SYNC_NO_POOL } from './errors.js'
 import { asError } from './failure.js'
 import { createHistory, type History, unknown } from './history.js'
+import { createSlots, type Slots } from './slots.js'
+import { readings } from './sql-history.js'
 import { lockKey } from './lock-key.js'
 import { type Loop, startLoop } from './loop.js'
 import { createLookLog } from './look-log.js'
@@ -22,6 +24,9 @@ export interface Service extends HourlySync {
   readonly settings: Settings
   /** The app is ready: from here on there is a pool. Does no database work. */
   open: (gate: PoolGate) => void
+  readonly clock: Clock
+  /** What the routes read. */
+  readonly reading: { history: History, slots: Slots }
   /** The app begins to close: no more runs, and a run under way is told to stop. Does not wait. */
   abort: () => void
   /** The app closes: waits for a run under way, at most `closeTimeout`. */
@@ -31,6 +36,7 @@ export interface Service extends HourlySync {
 interface Opened {
   runner: Runner
   history: History
+  slots: Slots
   context: Context
 }
 
@@ -94,18 +100,18 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
 
   async function status (): Promise<Status> {
     const { runner, history } = parts()
-    const known = await history.known().then(found => ({ ...found, unavailable: null }), unknown)
+    const known = await history.known().then(found => ({ ...found, unavailable: null }), error => unknown(error, settings.redact))
     const own = runner.current
     return {
       name: settings.name,
       target: '',
       enabled: loop !== undefined,
       disabledBecause: loop === undefined ? whyOff() : null,
-      progress: own?.progress ?? null,
       aborted: own?.aborted ?? null,
       nextLook: loop === undefined || loop.nextLook === null ? null : new Date(loop.nextLook),
       lastLook,
       ...known,
+      progress: own?.progress ?? known.progress,
       syncing: known.syncing || (own !== undefined && !own.over)
     }
   }
@@ -137,15 +143,16 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
 
   return {
     settings,
+    clock,
     name: settings.name,
     lockKey: key.toString(),
 
     open (gate) {
       const source = settings.lock === undefined ? gate : createDirectSource(settings.lock, clock)
-      const context: Context = { settings, key, statements: statements(settings.schema), clock, log, gate, source, judging: judging(settings), ...createPreparation(settings, gate, clock) }
+      const context: Context = { settings, key, statements: statements(settings.schema), readings: readings(settings.schema), clock, log, gate, source, judging: judging(settings), ...createPreparation(settings, gate, clock) }
       const runner = createRunner(context)
       warnAboutPool(gate.pool, settings, log)
-      opened = { context, runner, history: createHistory(context, runner) }
+      opened = { context, runner, history: createHistory(context, runner), slots: createSlots(context) }
       if (settings.missing.length > 0) log.warn({ missing: settings.missing }, 'sync is not configured: the loop stays off')
     },
 
@@ -157,6 +164,9 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
     status,
     isSyncing: async () => await parts().history.isSyncing(),
     runs: async options => await parts().history.runs(options),
+    run: async id => await parts().history.run(id),
+    slots: async range => await parts().slots.list(range),
+    get reading () { return parts() },
 
     abort,
 

@@ -66,14 +66,18 @@ export function createRunner (context: Context): Runner {
   const claims = createQueue()
   const waiting = new Set<AbortController>()
   const underWay = new Set<Promise<unknown>>()
-  let current: Serving | undefined
+  const beginnings = new Set<Session>()
+  let latest: Serving | undefined
   let closing = false
+
+  /** This process takes no other run until the one before is recorded and its function has settled, however late. */
+  const current = (): Serving | undefined => latest?.over === false || latest?.settled === false ? latest : undefined
 
   /** What stands in the way without asking the database. */
   const barred = (): NotStarted | undefined => {
     if (settings.missing.length > 0) return 'not-configured'
     if (closing) return 'closing'
-    if (current !== undefined) return 'running'
+    if (current() !== undefined) return 'running'
   }
 
   async function attempt (request: Request): Promise<Attempt> {
@@ -133,14 +137,15 @@ export function createRunner (context: Context): Runner {
     const session = createSession({
       lease,
       clock: context.clock,
+      inside: context.inside,
       backend,
       proof: [statements.prove, [classid, objid]],
       unlock: [statements.unlock, [key.toString()]]
     })
-    const { started, hold } = await beginning(session, lease, request)
+    const { started, hold, notBefore } = await beginning(session, lease, request)
     if (started === null) {
       await session.release()
-      return notStarted('not-due', hold, seen)
+      return notStarted('not-due', hold, seen && { ...seen, hold, notBefore })
     }
     const serving = serve({ context, session, first: started })
     if (closing) serving.close(new FST_HOURLY_SYNC_CLOSING())
@@ -148,21 +153,25 @@ export function createRunner (context: Context): Runner {
     return { started: true, look: seen, run: serving }
   }
 
-  async function beginning (session: Session, lease: Lease, request: Request): Promise<Pick<Beginning, 'started' | 'hold'>> {
-    const work = async (): Promise<Pick<Beginning, 'started' | 'hold'>> => {
-      const { started, hold, backfill } = await begin(context, session, request)
-      if (started === null || request.backfill === undefined) return { started, hold }
+  async function beginning (session: Session, lease: Lease, request: Request): Promise<Beginning> {
+    const work = async (): Promise<Beginning> => {
+      const beginning = await begin(context, session, request)
+      const { started, backfill } = beginning
+      if (started === null || request.backfill === undefined) return beginning
       // the same window goes on where it was left
       const left = parsed<Plan>(backfill)
       const { since, until } = request.backfill
       const plan = left?.since === since && left.until === until ? left : { since, until, position: since }
-      return { started: await proceedBackfill(context, session, started, plan, 1), hold }
+      return { ...beginning, started: await proceedBackfill(context, session, started, plan, 1) }
     }
+    beginnings.add(session)
     try {
       return await lease.limited(work())
     } catch (error) {
       session.destroy() // a statement may still be under way: with its session it ends, and so does the lock
       throw error
+    } finally {
+      beginnings.delete(session)
     }
   }
 
@@ -178,11 +187,9 @@ export function createRunner (context: Context): Runner {
     return { seen: null, ...row! }
   }
 
-  /** This process takes no other run until this one is recorded and its function has settled, however late. */
   function keep (run: Serving): void {
-    current = run
-    for (const other of waiting) other.abort()
-    Promise.all([run.finished, run.settled]).then(() => { current = undefined })
+    latest = run
+    for (const other of waiting) other.abort() // they would only find it running
     track(run.finished)
   }
 
@@ -215,13 +222,14 @@ export function createRunner (context: Context): Runner {
   }
 
   return {
-    get current () { return current },
+    get current () { return current() },
     attempt: async request => await track(attempt(request)),
     close () {
       if (closing) return
       closing = true
       for (const stop of waiting) stop.abort()
-      current?.close(new FST_HOURLY_SYNC_CLOSING())
+      context.clock.after(settings.closeTimeout, () => { for (const session of beginnings) session.destroy() })
+      current()?.close(new FST_HOURLY_SYNC_CLOSING())
     },
     async idle () {
       while (underWay.size > 0) await Promise.allSettled(underWay)

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { applicationName } from './announce.js'
 import type { Context } from './context.js'
+import { lockHalves } from './lock-key.js'
 import { type Begun, worker } from './record.js'
 import { lateAfter } from './schedule.js'
 import type { Session } from './session.js'
@@ -33,6 +34,8 @@ export interface Plan { since: number, until: number, position: number }
 export interface Beginning {
   started: Started | null
   hold: Hold | null
+  /** No retry before, epoch milliseconds. */
+  notBefore: number | null
   /** A backfill that is not done, JSON. */
   backfill: string | null
 }
@@ -41,15 +44,16 @@ export interface Beginning {
 export async function begin (context: Context, session: Session, { trigger, force, fresh }: { trigger: string, force: boolean, fresh: boolean }): Promise<Beginning> {
   const { settings, statements, key } = context
   const id = randomUUID()
+  const { classid, objid } = lockHalves(key)
   const since = settings.initialSince
   const [row] = await session.own<BeginRow>(statements.begin, [
     ...context.judging(fresh), key.toString(), force, trigger, id, worker.host, worker.pid, settings.overlap,
     since !== null && 'at' in since ? since.at : null, since !== null && 'back' in since ? since.back : null,
     lateAfter(settings.every, settings.jitter), DEATHS, trigger === 'schedule',
-    applicationName(settings.name), `${3 * settings.heartbeat}ms`, settings.maxWindow
+    applicationName(settings.name), `${3 * settings.heartbeat}ms`, settings.maxWindow, classid, objid
   ])
   if (row!.vanished !== null) sayVanished(context, row!)
-  return { started: row!.begun ? toStarted(id, row!) : null, hold: row!.hold as Hold | null, backfill: row!.backfill }
+  return { started: row!.begun ? toStarted(id, row!) : null, hold: row!.hold as Hold | null, notBefore: row!.not_before === null ? null : Number(row!.not_before), backfill: row!.backfill }
 }
 
 /** The next slice of a run that has succeeded, or nothing when it was the last. */

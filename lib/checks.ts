@@ -59,10 +59,11 @@ function distance (a: string, b: string): number {
   return row[b.length]!
 }
 
-export function time (option: string, value: unknown, preset: string | number, least = 0): number {
+export function time (option: string, value: unknown, preset: string | number, least = 0, most = Infinity): number {
   const ms = duration(value === undefined ? preset : value)
   if (ms === undefined) throw invalid(option, inWords, value)
   if (ms < least) throw invalid(option, `at least ${least} ms`, value)
+  if (ms > most) throw invalid(option, `at most ${most} ms`, value)
   return ms
 }
 

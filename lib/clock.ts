@@ -68,7 +68,7 @@ export interface Patience {
  */
 export async function within<T> (clock: Clock, promise: Promise<T>, { ms, late, signal, held }: Patience): Promise<T> {
   promise.catch(() => {})
-  let end = (): void => {}
+  let end!: () => void
   const over = new Promise<never>((_resolve, reject) => {
     const cancel = ms === Infinity ? () => {} : clock.after(Math.max(0, ms), () => reject(late()), held)
     const abort = (): void => reject(signal!.reason)

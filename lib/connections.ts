@@ -53,13 +53,18 @@ export function createPoolGate (pool: Pool, clock: Clock, log: FastifyBaseLogger
     pool,
     async checkout ({ order, hurry, signal }) {
       const { entered, leave } = permits.enter(order)
+      let connecting: Promise<unknown> | undefined
       try {
         let deadline = clock.elapsed() + CLAIM_LIMIT
         await within(clock, entered, { ms: hurry ? CLAIM_LIMIT : Infinity, signal, late: late('waiting for the other syncs of this pool') })
         if (!hurry) deadline = clock.elapsed() + CLAIM_LIMIT
-        return lease(clock, await arrival(clock, pool.connect(), deadline, signal), deadline, leave)
+        const { client, destroy } = connect(pool)
+        connecting = client
+        return lease(clock, await arrival(clock, client, deadline, signal, destroy), deadline, leave)
       } catch (error) {
-        leave()
+        // a connection that is still being made has its place in the pool, and keeps it from us
+        if (connecting === undefined) leave()
+        else connecting.then(leave, leave)
         throw error
       }
     },
@@ -75,23 +80,40 @@ export function createPoolGate (pool: Pool, clock: Clock, log: FastifyBaseLogger
 export function createDirectSource (config: ClientConfig, clock: Clock): Source {
   return {
     async checkout ({ signal }) {
-      const client = new pg.Client({ connectionTimeoutMillis: CLAIM_LIMIT, ...config })
+      const client = new pg.Client(config)
       client.on('error', () => {}) // an attempt that fails after its limit must not end the process
       const release = (): void => { client.end().catch(() => {}) }
       const connected = client.connect().then(() => Object.assign(client, { release }) as unknown as PoolClient)
       connected.catch(release)
       const deadline = clock.elapsed() + CLAIM_LIMIT
-      return lease(clock, await arrival(clock, connected, deadline, signal), deadline, () => {})
+      return lease(clock, await arrival(clock, connected, deadline, signal, () => socketOf(client).destroy()), deadline, () => {})
     }
   }
 }
 
-/** The client, unless its time is up or nobody waits any more: then it goes back untouched when it comes. */
-async function arrival (clock: Clock, connecting: Promise<PoolClient>, deadline: number, signal: AbortSignal): Promise<PoolClient> {
+/**
+ * A client of the pool. One that is made for us can be given up: a server that takes connections and says nothing would otherwise
+ * keep them, and with them a place in the pool each, for ever.
+ */
+function connect (pool: Pool): { client: Promise<PoolClient>, destroy: () => void } {
+  const clients = (): ClientBase[] => (pool as Pool & { _clients?: ClientBase[] })._clients ?? []
+  const before = new Set(clients())
+  const client = pool.connect()
+  const made = clients().find(candidate => !before.has(candidate))
+  return { client, destroy: () => { if (made !== undefined) socketOf(made).destroy() } }
+}
+
+function socketOf (client: ClientBase): { destroy: () => void } {
+  return (client as unknown as { connection: { stream: { destroy: () => void } } }).connection.stream
+}
+
+/** The client, unless its time is up or nobody waits any more: then it is given up, and goes back untouched should it still come. */
+async function arrival (clock: Clock, connecting: Promise<PoolClient>, deadline: number, signal: AbortSignal, giveUp: () => void): Promise<PoolClient> {
   try {
     return await within(clock, connecting, { ms: deadline - clock.elapsed(), signal, late: late('getting a connection') })
   } catch (error) {
     connecting.then(client => client.release(), () => {})
+    giveUp()
     throw error
   }
 }
@@ -118,9 +140,8 @@ function lease (clock: Clock, client: PoolClient, deadline: number, after: () =>
       client.release()
     }),
     destroy: once(() => {
-      const { stream } = (client as unknown as { connection: { stream: { destroy: () => void } } }).connection
       // a half-open socket never finishes its goodbye, and would keep the process alive
-      const cancel = clock.after(GOODBYE, () => stream.destroy())
+      const cancel = clock.after(GOODBYE, () => socketOf(client).destroy())
       client.once('end', cancel)
       client.release(true)
     })
@@ -135,7 +156,7 @@ function createPermits (count: number): { enter: (order: number) => { entered: P
   return {
     enter (order) {
       let inside = false
-      let admit = (): void => {}
+      let admit!: () => void
       const entered = new Promise<void>(resolve => {
         admit = () => {
           inside = true

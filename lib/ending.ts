@@ -8,7 +8,7 @@ import { lockHalves } from './lock-key.js'
 import { type Begun, isRecorded, toRecord, unrecorded, worker } from './record.js'
 import { retryDelay } from './schedule.js'
 import type { Session } from './session.js'
-import type { FinishRow, RunRow } from './sql.js'
+import type { FinishRow } from './sql.js'
 import { TransientSyncError } from './transient.js'
 import type { ErrorRecord, RunRecord, RunState, SyncResult, SyncRun } from './types.js'
 
@@ -22,6 +22,8 @@ export interface Ended {
   record: RunRecord
   /** `null` when the database did not take the end. */
   now: number | null
+  /** When it said so, on the steady clock of this process. */
+  told: number
   notBefore: number | null
   /** Whether the watermark has moved to the end of its window. */
   advanced: boolean
@@ -34,11 +36,14 @@ interface Parts {
   run: SyncRun
   log: FastifyBaseLogger
   verdict: Verdict
-  /** For each statement, milliseconds. */
-  limit: number
+  /** For each statement, milliseconds; shorter once the server closes. */
+  limit: () => number
   /** Milliseconds. */
   lasted: number
 }
+
+/** Of an end that the database did not take. */
+export const nothing = { now: null, told: 0, notBefore: null, advanced: false }
 
 /** Failures that use up an attempt; the other ends leave the slot due at once. */
 const counts = new Set<RunState>(['failed', 'timed-out'])
@@ -55,17 +60,19 @@ export async function recordEnd (parts: Parts): Promise<Ended> {
   const transient = verdict.state === 'failed' && judgedTransient(parts, verdict.error)
   const error = verdict.state === 'succeeded' ? null : errorRecord(verdict.error, transient, parts.context.settings.redact)
   let ended: Ended | undefined
-  if (session.lost === undefined && verdict.state !== 'lock-lost') {
+  let unanswered: Error = new FST_HOURLY_SYNC_LOCK_LOST('its session was ended before')
+  if (session.usable) {
     try {
       ended = await finish(parts, error, transient)
       if (ended === undefined) session.lose(new FST_HOURLY_SYNC_LOCK_LOST('the server says that this session does not hold it'))
       else await prune(parts, ended.now!)
     } catch (failure) {
       log.warn({ err: logged(asError(failure), parts.context.settings.redact) }, 'the end of the run could not be recorded on its session')
+      unanswered = new FST_HOURLY_SYNC_LOCK_LOST(`its end was not recorded, ${asError(failure).message}`, { cause: failure })
       session.destroy()
     }
   }
-  ended ??= await recordLost(parts, error, transient)
+  ended ??= await recordLost(parts, error, transient, session.lost ?? unanswered)
   say(parts, ended, transient)
   return ended
 }
@@ -84,9 +91,9 @@ async function finish ({ context, session, started, verdict, limit }: Parts, err
     isReported(verdict.state, transient, started) ? begun.slot : null, begun.slice, begun.slices,
     backfill !== null && result !== undefined ? goesOn(backfill, begun.until) : null
   ])
-  const [found] = await within(clock, asked, { ms: limit, held: true, late: () => new FST_HOURLY_SYNC_UNAVAILABLE('recording the end of the run', limit) })
+  const [found] = await within(clock, asked, { ms: limit(), held: true, late: () => new FST_HOURLY_SYNC_UNAVAILABLE('recording the end of the run', limit()) })
   if (!isRecorded(found)) return undefined
-  return { record: toRecord(found), now: Number(found.now), notBefore: found.not_before === null ? null : Number(found.not_before), advanced }
+  return { record: toRecord(found), now: Number(found.now), told: clock.elapsed(), notBefore: found.not_before === null ? null : Number(found.not_before), advanced }
 }
 
 /** Where a backfill goes on, as JSON: null when it is done. */
@@ -98,24 +105,24 @@ function goesOn (plan: Plan, position: number): string {
  * The session is gone, or the lock. What the run came to is then decided by what the database has: a finish whose answer was lost
  * stands; anything else is said as far as it can be, and never as a success.
  */
-async function recordLost ({ context, session, started, verdict, limit, lasted, log }: Parts, error: ErrorRecord | null, transient: boolean): Promise<Ended> {
+async function recordLost ({ context, session, started, verdict, limit, lasted, log }: Parts, error: ErrorRecord | null, transient: boolean, why: Error): Promise<Ended> {
   const { settings, statements, gate, clock } = context
   const { begun } = started
   const { state, error: kept } = verdict.state === 'succeeded' || session.lost !== undefined
-    ? { state: 'lock-lost' as const, error: errorRecord(session.lost ?? new FST_HOURLY_SYNC_LOCK_LOST('the end of the run was not answered'), false, settings.redact) }
+    ? { state: 'lock-lost' as const, error: errorRecord(why, false, settings.redact) }
     : { state: verdict.state, error }
   const wait = retryIn(context, begun.attempt, verdict.state === 'succeeded' ? undefined : verdict.error)
   try {
-    const asked = gate.ask<RunRow>(statements.lost, [
+    const asked = gate.ask<FinishRow>(statements.lost, [
       settings.name, '', begun.id, begun.trigger, begun.slot, begun.attempt, begun.since, begun.until, begun.at, `${worker.host}:${worker.pid}`, json(kept ?? undefined), state,
       isAttempt(state, begun), wait.delay, wait.atLeast, isReported(state, transient, started) ? begun.slot : null, settings.every,
       begun.slice, begun.slices
     ])
-    const [row] = await within(clock, asked, { ms: limit, held: true, late: () => new FST_HOURLY_SYNC_UNAVAILABLE('recording the end of the run', limit) })
-    return { record: toRecord(row!), now: null, notBefore: null, advanced: false }
+    const [row] = await within(clock, asked, { ms: limit(), held: true, late: () => new FST_HOURLY_SYNC_UNAVAILABLE('recording the end of the run', limit()) })
+    return { record: toRecord(row!), now: Number(row!.now), told: clock.elapsed(), notBefore: row!.not_before === null ? null : Number(row!.not_before), advanced: false }
   } catch (failure) {
     log.warn({ err: logged(asError(failure), settings.redact) }, 'the end of the run could not be recorded: the next holder of the lock finds that it vanished')
-    return { record: unrecorded(settings.name, begun, state, lasted, kept), now: null, notBefore: null, advanced: false }
+    return { ...nothing, record: unrecorded(settings.name, begun, state, lasted, kept) }
   }
 }
 
@@ -151,14 +158,17 @@ function isReported (state: RunState, transient: boolean, { begun, reported }: S
 }
 
 /** At most once a day, and under the lock, so that one process does it. */
-async function prune ({ context: { settings, statements }, session, started: { prunedAt }, log }: Parts, now: number): Promise<void> {
+async function prune ({ context: { settings, statements, clock }, session, started: { prunedAt }, log, limit }: Parts, now: number): Promise<void> {
   if (prunedAt !== null && now - Number(prunedAt) < DAY && Number(prunedAt) <= now) return
+  // the lock is still held: what waits here for somebody else ends with the session
+  const limited = async <R extends object>(text: string, values: unknown[]): Promise<R[]> =>
+    await within(clock, session.own<R>(text, values), { ms: limit(), held: true, late: () => new FST_HOURLY_SYNC_UNAVAILABLE('pruning the history', limit()) })
   try {
     for (let gone = PRUNED_AT_ONCE; gone === PRUNED_AT_ONCE;) {
-      const [row] = await session.own<{ gone: number }>(statements.prune, [settings.name, '', settings.keepFor, PRUNED_AT_ONCE])
+      const [row] = await limited<{ gone: number }>(statements.prune, [settings.name, '', settings.keepFor, PRUNED_AT_ONCE])
       gone = row!.gone
     }
-    await session.own(statements.pruned, [settings.name, ''])
+    await limited(statements.pruned, [settings.name, ''])
   } catch (error) {
     log.warn({ err: logged(asError(error), settings.redact) }, 'the history could not be pruned')
   }

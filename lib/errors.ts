@@ -1,4 +1,4 @@
-import createError from '@fastify/error'
+import { createError } from '@fastify/error'
 
 /** An option has a value the plugin cannot use. Thrown while registering. */
 export const FST_HOURLY_SYNC_INVALID_OPTION = createError<[string, string, string]>(

@@ -1,4 +1,4 @@
-import { inspect } from 'node:util'
+import { inspect, types } from 'node:util'
 import { FST_HOURLY_SYNC_NOT_AN_ERROR } from './errors.js'
 import { TransientSyncError } from './transient.js'
 import type { ErrorRecord } from './types.js'
@@ -15,7 +15,7 @@ const passing = new Set([408, 429, 502, 503, 504])
  * SQLSTATEs after which the session is gone.
  *
  * 57P01 terminated by an administrator, 57P02 crash of another backend, 57P03 starting up or shutting down, 57P04 database
- * dropped, 57P05 idle_session_timeout, 25P03 idle_in_transaction_session_timeout, 25P04 transaction_timeout; class 08 is the connection.
+ * dropped, 57P05 idle_session_timeout, 25P03 idle_in_transaction_session_timeout, 25P04 transaction_timeout.
  *
  * @see https://www.postgresql.org/docs/current/errcodes-appendix.html
  */
@@ -28,15 +28,15 @@ type Pattern = [RegExp, string]
 
 const named = '(?:api[_-]?key|access[_-]?key|access[_-]?token|refresh[_-]?token|auth[_-]?token|token|secret|client[_-]?secret|password|passwd|pwd|signature|sig)'
 /** What stands between a name and its value; quotes may be escaped, where JSON lies in JSON. */
-const between = String.raw`(?:\\*["']?\s*[=:]|\\*["']\s*,)\s*(?:\[\s*)?`
+const between = String.raw`(?:\\{0,8}["']?\s*[=:]|\\{0,8}["']\s*,)\s*(?:\[\s*)?`
 
 const secrets: Pattern[] = [
   // a password may hold a raw / or @
-  [/\b([a-z][a-z\d+.-]{0,30}:\/\/)[^\s/@:]*:[^\s@]*(?:@[^\s/?#@]*)*@/gi, '$1***@'],
-  [new RegExp(String.raw`(authorization${between}\\*["']?)(?:[\w-]+\s+)?[^\s"',;\\]+`, 'gi'), '$1***'],
+  [/\b([a-z][a-z\d+.-]{0,30}:\/\/)[^\s/@:]{0,200}:[^\s@]{0,200}(?:@[^\s/?#@]{0,200}){0,8}@/gi, '$1***@'],
+  [new RegExp(String.raw`(authorization${between}\\{0,8}["']?)(?:[\w-]+\s+)?[^\s"',;\\]+`, 'gi'), '$1***'],
   [/\b(bearer\s+)[\w.~+/-]+=*/gi, '$1***'],
   [new RegExp(String.raw`(${named}${between}(["']))(?:\\[^]|(?!\2)[^\\])*`, 'gi'), '$1***'],
-  [new RegExp(String.raw`(${named}${between}\\+(["']))(?:(?!\\*\2)[^])*`, 'gi'), '$1***'],
+  [new RegExp(String.raw`(${named}${between}\\{1,8}(["']))(?:(?!\\{0,8}\2)[^])*`, 'gi'), '$1***'],
   [new RegExp(String.raw`(${named}${between})(?![\\"'[])[^\s"'&,;\\]+`, 'gi'), '$1***']
 ]
 
@@ -58,7 +58,7 @@ const UNREADABLE = 'something that cannot be read'
 /** Whatever was thrown, as an error that the functions below can read. */
 export function asError (thrown: unknown): Error {
   try {
-    if (!(thrown instanceof Error)) return new FST_HOURLY_SYNC_NOT_AN_ERROR(inspect(thrown, { depth: 1 }))
+    if (!(thrown instanceof Error || types.isNativeError(thrown))) return new FST_HOURLY_SYNC_NOT_AN_ERROR(inspect(thrown, { depth: 1 }))
     for (const read of [isTransient, errorRecord, logged]) read(thrown)
     return thrown
   } catch { // of a getter, a proxy, an object that cannot be a text
@@ -88,10 +88,13 @@ export function isTransient (error: unknown): boolean {
   return false
 }
 
-/** Whether the driver's error means that the session is gone, and not just the statement. */
+/**
+ * Whether the driver's error means that the session is gone, and not just the statement. What the socket tells comes as an event; an error
+ * of class 08 may be of a foreign server.
+ */
 export function endsSession (error: unknown): boolean {
-  const code = (error as Loose | null)?.code
-  return typeof code === 'string' && (sessionEnds.has(code) || code.startsWith('08') || network.has(code))
+  const { code, severity } = (error ?? {}) as { code?: unknown, severity?: unknown }
+  return typeof code === 'string' && sessionEnds.has(code) && severity !== 'ERROR'
 }
 
 /** What is kept of an error in the history: redacted, cut, without its stack. */

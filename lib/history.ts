@@ -39,7 +39,7 @@ export interface Seen {
   newest: string[]
 }
 
-export type Known = Pick<Status, 'syncing' | 'holder' | 'progress' | 'wedged' | 'lastSuccess' | 'lastRun' | 'lastError' | 'watermark' | 'backfill' | 'slot' | 'nextSlot' | 'lastSlot' | 'lastSlotAhead' | 'behindSlots' | 'due' | 'hold'>
+export type Known = Pick<Status, 'syncing' | 'holder' | 'progress' | 'wedged' | 'lastSuccess' | 'lastRun' | 'lastError' | 'watermark' | 'backfill' | 'slot' | 'nextSlot' | 'lastSlot' | 'lastSlotAhead' | 'behindSlots' | 'notBefore' | 'pausedUntil' | 'due' | 'hold'>
 
 const uuid = /^[\da-f]{8}-(?:[\da-f]{4}-){3}[\da-f]{12}$/i
 
@@ -62,7 +62,8 @@ export function createHistory (context: Context, runner: Runner): History {
 
   return {
     async holder () {
-      const [holding, row] = await Promise.all([shown(), state()])
+      const holding = await shown()
+      const row = await state()
       return holding === undefined ? null : toHolder(holding, parsed<Mark>(row.started))
     },
 
@@ -75,12 +76,11 @@ export function createHistory (context: Context, runner: Runner): History {
     backfill: async () => parsed<Plan>((await state()).backfill),
 
     async known () {
-      const [holding, row, [lastRun], [lastSuccess]] = await Promise.all([
-        shown(),
-        state(),
-        gate.ask<RunRow>(readings.runs, [...identity, 1, null, null, null]),
-        gate.ask<RunRow>(readings.lastSuccess, identity)
-      ])
+      // one after the other: a question holds one client of the pool, not four
+      const holding = await shown()
+      const row = await state()
+      const [lastRun] = await gate.ask<RunRow>(readings.runs, [...identity, 1, null, null, null])
+      const [lastSuccess] = await gate.ask<RunRow>(readings.lastSuccess, identity)
       const now = Number(row.now)
       const mark = parsed<Mark>(row.started)
       return {
@@ -97,7 +97,9 @@ export function createHistory (context: Context, runner: Runner): History {
         nextSlot: new Date(nextSlot(now, settings.every, settings.offset)),
         lastSlot: instant(row.last_slot),
         lastSlotAhead: row.last_slot !== null && Number(row.last_slot) > Number(row.slot) + settings.every,
-        behindSlots: row.hold === 'served' ? 0 : Number(row.missed) + 1,
+        behindSlots: row.hold === 'served' ? 0 : 1 + Number(row.succeeded ? row.missed : row.since_made),
+        notBefore: instant(row.not_before),
+        pausedUntil: instant(row.paused_until),
         due: row.hold === null,
         hold: row.hold as Hold | null
       }
@@ -153,6 +155,8 @@ export const unknown = (error: unknown, further: readonly RegExp[]): Known & { u
   lastSlot: null,
   lastSlotAhead: null,
   behindSlots: null,
+  notBefore: null,
+  pausedUntil: null,
   due: null,
   hold: null
 })

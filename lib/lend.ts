@@ -1,4 +1,4 @@
-import { AsyncLocalStorage } from 'node:async_hooks'
+import type { AsyncLocalStorage } from 'node:async_hooks'
 import type { ClientBase, QueryConfig, QueryResult } from 'pg'
 import {
   FST_HOURLY_SYNC_INVALID_QUERY, FST_HOURLY_SYNC_NESTED, FST_HOURLY_SYNC_OPEN_TRANSACTION, FST_HOURLY_SYNC_ROLLED_BACK, FST_HOURLY_SYNC_RUN_ENDED,
@@ -25,9 +25,13 @@ export interface Lent {
   settle: () => Promise<Error | undefined>
 }
 
+/** Tells a call from inside a transaction from any other. One for all runs of a sync: a storage that was used once costs every promise of the process for good. */
+export type Inside = AsyncLocalStorage<{ open: boolean, queue: Queue }>
+
 interface Parts {
   client: ClientBase
   queue: Queue
+  inside: Inside
   /** Hands one statement to the driver; the caller has the turn. */
   send: (statement: string | QueryConfig, values?: unknown[]) => Promise<QueryResult<any>>
   /** Leaves the session idle, or lost. */
@@ -35,14 +39,14 @@ interface Parts {
   lost: () => Error | undefined
 }
 
-export function lend ({ client, queue, send, rollback, lost }: Parts): Lent {
+export function lend ({ client, queue, inside, send, rollback, lost }: Parts): Lent {
   const watch = createWatch()
-  const inside = new AsyncLocalStorage<{ open: boolean }>()
   let sealed = false
 
   /** Refused at once where it could only wait for itself, or for a run that is over. */
   const admitted: Lent['admitted'] = (method, work) => watch.over(method, async () => {
-    if (inside.getStore()?.open === true) throw new FST_HOURLY_SYNC_NESTED(method)
+    const around = inside.getStore()
+    if (around?.open === true && around.queue === queue) throw new FST_HOURLY_SYNC_NESTED(method)
     const why = lost() ?? (sealed ? new FST_HOURLY_SYNC_RUN_ENDED(method) : undefined)
     if (why !== undefined) throw why
     return await queue.turn(async () => await work(async (text, values) => (await send(ours(text, values))).rows))
@@ -51,7 +55,7 @@ export function lend ({ client, queue, send, rollback, lost }: Parts): Lent {
   async function transact<T> (fn: (tx: Transaction) => Promise<T> | T): Promise<T> {
     if (client.getTransactionStatus() !== 'I') throw new FST_HOURLY_SYNC_OPEN_TRANSACTION('before run.transaction')
     await send('begin')
-    const state = { open: true }
+    const state = { open: true, queue }
     const statements = createQueue()
     const tx: Transaction = {
       query: (statement, values) => watch.over('transaction', async () => {

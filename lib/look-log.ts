@@ -11,12 +11,14 @@ import { isWedged } from './schedule.js'
 export function createLookLog (settings: Settings, log: FastifyBaseLogger): (attempt: Attempt) => void {
   let trouble: string | undefined
   let said: string | undefined
+  let saidAhead: number | undefined
 
   return attempt => {
     if (!attempt.started && attempt.refusal !== null) {
       const { outcome, reason, error } = attempt.refusal
-      if (trouble === reason) return
-      trouble = reason
+      const { code = reason } = error as { code?: string } // a reason may hold numbers that change
+      if (trouble === code) return
+      trouble = code
       log[outcome === 'refused' ? 'error' : 'warn']({ err: logged(error, settings.redact), outcome }, outcome === 'refused' ? 'sync refused' : 'database unavailable')
       return
     }
@@ -24,18 +26,19 @@ export function createLookLog (settings: Settings, log: FastifyBaseLogger): (att
       log.info('sync can work again')
       trouble = undefined
     }
-    if (attempt.look?.ahead != null && said !== `ahead ${attempt.look.ahead}`) {
-      said = `ahead ${attempt.look.ahead}`
+    if (attempt.look?.ahead != null && saidAhead !== attempt.look.ahead) {
+      saidAhead = attempt.look.ahead
       log.error({ lastSlot: new Date(attempt.look.ahead).toISOString(), slot: new Date(attempt.look.slot).toISOString() },
         'the last slot lies in the future: the clock of the database was set back, that slot is ignored')
     }
     if (attempt.started || attempt.look === null) return
     const { outcome, reason, look } = attempt
-    const cause = `${outcome} ${reason} ${look.slot}`
+    const wedged = outcome === 'running' && isWedged(settings, look.mark, look.now)
+    const cause = `${outcome} ${reason} ${look.slot} ${wedged}`
     if (said === cause) return
     said = cause
     const fields = { slot: new Date(look.slot).toISOString(), ...(look.mark !== null && { holder: `${look.mark.host}:${look.mark.pid}`, run: look.mark.id }) }
-    if (isWedged(settings, look.mark, look.now) && outcome === 'running') {
+    if (wedged) {
       log.warn({ ...fields, since: new Date(look.mark!.at).toISOString() }, 'the holder of the lock is older than its timeout: its process may be stuck')
     } else if (outcome === 'running') log.debug(fields, 'sync running elsewhere')
     else log.debug({ ...fields, reason }, 'sync not due')

@@ -46,10 +46,9 @@ export function startLoop ({ settings, clock, attempt, looked, chance }: Parts):
       }
       away = 0
       const ended = await answer.run.finished
-      const recorded = clock.elapsed()
-      // without an answer of the server, its clock is this much further than at the look
-      const now = ended.now ?? answer.look!.now + (recorded - answered)
-      delay = afterRun(settings, ended, now, chance()) - (clock.elapsed() - recorded)
+      // when the database did not take the end, its clock is this much further than at the look
+      const now = ended.now === null ? answer.look!.now + clock.elapsed() - answered : ended.now + clock.elapsed() - ended.told
+      delay = afterRun(settings, ended, now, chance())
     }
   }
 
@@ -78,12 +77,12 @@ export function afterLook (settings: Settings, outcome: string, look: Look | nul
 }
 
 /** How long to sleep after a run, milliseconds. */
-export function afterRun (settings: Settings, { record, notBefore }: Ended, now: number, chance: number): number {
+export function afterRun (settings: Settings, { record, notBefore, now: recorded }: Ended, now: number, chance: number): number {
   const slot = record.slot!.getTime()
   const slotIn = now >= slot + settings.every ? 0 : untilNextSlot(settings, now, chance)
   if (record.state === 'succeeded') return slotIn
   const isFailure = record.state === 'failed' || record.state === 'timed-out'
-  if (!isFailure) return Math.min(settings.standby, slotIn) // the slot is due at once, but not in a circle
+  if (!isFailure || recorded === null) return Math.min(settings.standby, slotIn) // the slot is due at once, but not in a circle
   return notBefore !== null && notBefore > now ? Math.min(notBefore - now, slotIn) : slotIn
 }
 

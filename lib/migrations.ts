@@ -89,7 +89,7 @@ export async function migrate (connection: Connection, schemaName: string, allow
   try {
     for (let next = version + 1; next <= VERSION; next++) await apply(connection, schemaName, next)
   } catch (cause) {
-    await connection.query('rollback')
+    await connection.query('rollback').catch(() => {}) // a dead connection has
     if ((cause as { code?: string }).code !== '42501') throw cause
     throw new FST_HOURLY_SYNC_SCHEMA(schemaName, state, VERSION, 'this role may not create them', { cause })
   }

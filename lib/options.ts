@@ -47,6 +47,8 @@ const known: Array<keyof HourlySyncOptions> = [
   'schema', 'migrate', 'history', 'isTransient', 'onError', 'redact', 'routes'
 ]
 
+const HOUR = 3_600_000
+
 /**
  * Checks the options of one sync and fills in the defaults. The caller's object is never changed.
  *
@@ -86,8 +88,8 @@ export function parseOptions (options: HourlySyncOptions, environment: NodeJS.Pr
     abandonAfter: time('abandonAfter', options.abandonAfter, '5m'),
     retry: retry(options.retry),
     standby: time('standby', options.standby, '15s', 100),
-    heartbeat: time('heartbeat', options.heartbeat, '20s', 100),
-    closeTimeout: time('closeTimeout', options.closeTimeout, '5s'),
+    heartbeat: time('heartbeat', options.heartbeat, '20s', 100, HOUR),
+    closeTimeout: time('closeTimeout', options.closeTimeout, '5s', 0, HOUR),
     pg: options.pg === undefined ? undefined : text('pg', options.pg),
     pool: options.pool === undefined ? undefined : pool(options.pool),
     lock: options.lock === undefined ? undefined : Object.freeze({ ...object('lock', options.lock) }) as ClientConfig,

@@ -16,7 +16,6 @@ export interface Registry extends HourlySyncRegistry {
   readonly pages: Pages
   /** @throws FST_HOURLY_SYNC_DUPLICATE */
   add: (service: Service) => void
-  get: (name?: string) => Service
   gate: (pool: Pool, log: FastifyBaseLogger) => PoolGate
 }
 
@@ -49,7 +48,7 @@ function createRegistry (): Registry {
       if (name === undefined && services.size > 1) throw new FST_HOURLY_SYNC_NAME_REQUIRED(quoted())
       const service = name === undefined ? [...services.values()][0] : services.get(name)
       if (service === undefined) throw new FST_HOURLY_SYNC_UNKNOWN(String(name), quoted())
-      return service
+      return service.face
     },
     gate (pool, log) {
       const gate = gates.get(pool) ?? createPoolGate(pool, systemClock, log)

@@ -2,12 +2,12 @@ import { createAnnouncer, tidy } from './announce.js'
 import type { Started } from './begin.js'
 import type { Context } from './context.js'
 import { wait } from './clock.js'
-import { type Ended, type Failure, recordEnd, type Verdict } from './ending.js'
+import { type Ended, type Failure, nothing, recordEnd, type Verdict } from './ending.js'
 import { FST_HOURLY_SYNC_TIMEOUT } from './errors.js'
 import { checkpoint } from './checkpoint.js'
-import { asError } from './failure.js'
+import { asError, errorRecord } from './failure.js'
 import { createFacade } from './facade.js'
-import { type Begun, parsed } from './record.js'
+import { type Begun, parsed, unrecorded } from './record.js'
 import { checkedResult } from './result.js'
 import type { Session } from './session.js'
 import type { Json, Progress, RunState, SyncResult, SyncRun } from './types.js'
@@ -22,8 +22,8 @@ export interface Conducted {
   readonly over: boolean
   /** Resolves when the end is recorded, or could not be. Never rejects. */
   readonly finished: Promise<Ended>
-  /** Resolves when the host's function has settled; perhaps long after `finished`, perhaps never. */
-  readonly settled: Promise<void>
+  /** Whether the host's function has settled: perhaps long after the run was over, perhaps never. */
+  readonly settled: boolean
   /** The server is closing: aborts, waits `closeTimeout`, then ends it. */
   close: (why: Error) => void
 }
@@ -81,16 +81,18 @@ export function conduct ({ context, session, started }: Parts): Conducted {
   const announcing = new AbortController()
   const announce = createAnnouncer({ context, session, begun, over: announcing.signal })
   const run = toSyncRun()
+  let isSettled = false
   const answer = callHost()
-  const settled = answer.then(() => {})
 
   async function callHost (): Promise<Settled> {
     try {
-      await Promise.resolve() // who asked for the run gets its answer first
+      await Promise.resolve() // not before the caller has the run
       abort.signal.throwIfAborted()
       return { result: checkedResult(await settings.sync(run), log) }
     } catch (thrown) {
       return { error: asError(thrown) }
+    } finally {
+      isSettled = true
     }
   }
 
@@ -104,9 +106,20 @@ export function conduct ({ context, session, started }: Parts): Conducted {
   }
 
   async function heartbeat (): Promise<void> {
-    while (await wait(clock, settings.heartbeat, over.signal)) {
-      // what is under way is its own proof
-      if (!session.busy()) await session.prove()
+    while (await wait(clock, settings.heartbeat, over.signal)) await session.prove()
+  }
+
+  /** Never rejects: what is not foreseen, a logger that throws say, must not leave the lock held and the process with a rejection. */
+  async function conclude (): Promise<Ended> {
+    try {
+      return await carryOut()
+    } catch (thrown) {
+      session.destroy()
+      return { ...nothing, record: unrecorded(settings.name, begun, 'failed', Math.round(clock.elapsed() - start), errorRecord(asError(thrown))) }
+    } finally {
+      over.abort()
+      for (const cancel of closing) cancel()
+      isOver = true
     }
   }
 
@@ -129,12 +142,9 @@ export function conduct ({ context, session, started }: Parts): Conducted {
     over.abort()
     announcing.abort()
     lent.seal()
-    if (session.busy()) session.destroy() // the run was cut, and its statement may never come to an end
+    if (session.usable && session.busy()) await session.seize() // the run was cut
     const verdict: Verdict = aborted ?? ('error' in settled ? { state: 'failed', error: settled.error } : { state: 'succeeded', result: settled.result })
-    const ended = await recordEnd({ context, session, started, run, log, verdict, limit: finishLimit, lasted: Math.round(clock.elapsed() - start) })
-    for (const cancel of closing) cancel()
-    isOver = true
-    return ended
+    return await recordEnd({ context, session, started, run, log, verdict, limit: () => finishLimit, lasted: Math.round(clock.elapsed() - start) })
   }
 
   function toSyncRun (): SyncRun {
@@ -171,8 +181,8 @@ export function conduct ({ context, session, started }: Parts): Conducted {
     get over () { return isOver },
     get progress () { return progress },
     get aborted () { return aborted?.state ?? null },
-    finished: carryOut(),
-    settled,
+    finished: conclude(),
+    get settled () { return isSettled },
     close (why) {
       if (isOver) return
       stop('interrupted', why)

@@ -79,7 +79,7 @@ export function serve ({ context, session, first }: Parts): Serving {
     get progress () { return conducted.progress },
     get aborted () { return conducted.aborted },
     finished,
-    settled: finished.then(async () => await conducted.settled),
+    get settled () { return conducted.settled },
     close (why) {
       closing = why
       conducted.close(why)

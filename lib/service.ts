@@ -1,3 +1,4 @@
+import { AsyncLocalStorage } from 'node:async_hooks'
 import { inspect } from 'node:util'
 import type { FastifyBaseLogger } from 'fastify'
 import { type Attempt, createRunner, type Runner } from './attempt.js'
@@ -19,9 +20,11 @@ import { skipAfter } from './schedule.js'
 import { statements } from './sql.js'
 import type { BackfillOptions, HourlySync, LastLook, RunOnceResult, Status, TriggerAnswer } from './types.js'
 
-/** One sync, assembled. The host sees the {@link HourlySync} part of it. */
+/** One sync, assembled. */
 export interface Service extends HourlySync {
   readonly settings: Settings
+  /** All that the host sees of it: no settings, for they may hold a password. */
+  readonly face: HourlySync
   /** The app is ready: from here on there is a pool. Does no database work. */
   open: (gate: PoolGate) => void
   readonly clock: Clock
@@ -37,7 +40,6 @@ interface Opened {
   runner: Runner
   history: History
   slots: Slots
-  context: Context
 }
 
 export function createService (settings: Settings, parent: FastifyBaseLogger, clock: Clock = systemClock): Service {
@@ -48,6 +50,7 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
   let loop: Loop | undefined
   let lastLook: LastLook | null = null
   let closeBy: number | undefined
+  let fresh = true // for `runOnce`: as good as a process that has just booted
 
   function parts (): Opened {
     if (opened === undefined) throw new FST_HOURLY_SYNC_NO_POOL(settings.name, 'this moment: the app is not ready yet')
@@ -83,6 +86,7 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
   }
 
   async function toAnswer (answer: Attempt): Promise<TriggerAnswer> {
+    if (!answer.started && answer.refusal !== null) looked(answer)
     if (answer.started) return { started: true, runId: answer.run.id, finished: answer.run.finished.then(({ record }) => record) }
     const reason = answer.outcome as Exclude<typeof answer.outcome, 'not-due'> // it was forced
     if (reason !== 'running') return { started: false, reason, ...(answer.reason !== null && { message: answer.reason }) }
@@ -92,7 +96,9 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
 
   async function runOnce ({ force = false }: { force?: boolean } = {}): Promise<RunOnceResult> {
     const { runner } = parts()
-    const answer = await runner.attempt({ trigger: force ? 'manual' : 'schedule', force, fresh: true, order: 0, hurry: true })
+    const answer = await runner.attempt({ trigger: force ? 'manual' : 'schedule', force, fresh, order: 0, hurry: true })
+    if (answer.started || answer.look !== null) fresh = false
+    looked(answer)
     if (!answer.started) return { outcome: answer.outcome, reason: answer.reason, run: null }
     const { record } = await answer.run.finished
     return { outcome: record.state, reason: record.error?.message ?? null, run: record }
@@ -141,21 +147,9 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
     return closeBy
   }
 
-  return {
-    settings,
-    clock,
+  const face: HourlySync = Object.freeze({
     name: settings.name,
     lockKey: key.toString(),
-
-    open (gate) {
-      const source = settings.lock === undefined ? gate : createDirectSource(settings.lock, clock)
-      const context: Context = { settings, key, statements: statements(settings.schema), readings: readings(settings.schema), clock, log, gate, source, judging: judging(settings), ...createPreparation(settings, gate, clock) }
-      const runner = createRunner(context)
-      warnAboutPool(gate.pool, settings, log)
-      opened = { context, runner, history: createHistory(context, runner), slots: createSlots(context) }
-      if (settings.missing.length > 0) log.warn({ missing: settings.missing }, 'sync is not configured: the loop stays off')
-    },
-
     start,
     stop,
     trigger,
@@ -163,10 +157,38 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
     runOnce,
     status,
     isSyncing: async () => await parts().history.isSyncing(),
-    runs: async options => await parts().history.runs(options),
-    run: async id => await parts().history.run(id),
-    slots: async range => await parts().slots.list(range),
+    runs: async (options?: Parameters<HourlySync['runs']>[0]) => await parts().history.runs(options),
+    run: async (id: string) => await parts().history.run(id),
+    slots: async (range?: Parameters<HourlySync['slots']>[0]) => await parts().slots.list(range)
+  })
+
+  return {
+    ...face,
+    settings,
+    clock,
+    face,
     get reading () { return parts() },
+
+    open (gate) {
+      const source = settings.lock === undefined ? gate : createDirectSource(settings.lock, clock)
+      const context: Context = {
+        settings,
+        key,
+        statements: statements(settings.schema),
+        readings: readings(settings.schema),
+        clock,
+        log,
+        gate,
+        source,
+        inside: new AsyncLocalStorage(),
+        judging: judging(settings),
+        ...createPreparation(settings, gate, clock)
+      }
+      const runner = createRunner(context)
+      warnAboutPool(gate.pool, settings, log)
+      opened = { runner, history: createHistory(context, runner), slots: createSlots(context) }
+      if (settings.missing.length > 0) log.warn({ missing: settings.missing }, 'sync is not configured: the loop stays off')
+    },
 
     abort,
 

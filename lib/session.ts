@@ -27,7 +27,7 @@ import { type Clock, within } from './clock.js'
 import type { Lease } from './connections.js'
 import { FST_HOURLY_SYNC_LOCK_LOST, FST_HOURLY_SYNC_POOLED, FST_HOURLY_SYNC_RUN_ENDED, FST_HOURLY_SYNC_UNAVAILABLE } from './errors.js'
 import { asError, endsSession } from './failure.js'
-import { lend, type Lent } from './lend.js'
+import { type Inside, lend, type Lent } from './lend.js'
 import { createQueue } from './queue.js'
 import { ours } from './sql.js'
 
@@ -39,9 +39,16 @@ export interface Session {
   own: <R extends object>(text: string, values: unknown[]) => Promise<R[]>
   /** What one run is given of the session. A run that has ended can use it no more, though the session may go on to the next. */
   lend: () => Lent
+  /** Whether a statement can still be sent. */
+  readonly usable: boolean
+  /** Takes the session out of the hands of a host that does not let go, in the middle of its transaction if need be; ends it if a statement is under way. */
+  seize: () => Promise<void>
   /** Whether something of the host is under way on the session. */
   busy: () => boolean
-  /** Proves by a look that the lock is still ours. Loses it when it is not, or when nobody answers. */
+  /**
+   * Proves that the lock is still ours, by a look; in an open transaction, by a sign of life, for the server ends a session that is idle in one as it does any other.
+   * Rests while a statement is in flight: its result is the proof. Loses the lock when it is not ours, or when nobody answers.
+   */
   prove: () => Promise<void>
   lose: (why: Error) => void
   /** Calls `fn` once, when the loss of the lock becomes known; at once if it is. */
@@ -54,6 +61,7 @@ export interface Session {
 export interface SessionOptions {
   lease: Lease
   clock: Clock
+  inside: Inside
   /** Process id of the backend that answered the claim. */
   backend: number
   /** `[text, values]` of the look and of the unlock. */
@@ -65,9 +73,11 @@ export interface SessionOptions {
 const ANSWER_LIMIT = 5_000
 const UNLOCK_LIMIT = 1_000
 
-export function createSession ({ lease, clock, backend, proof, unlock }: SessionOptions): Session {
+export function createSession ({ lease, clock, inside, backend, proof, unlock }: SessionOptions): Session {
   const { client } = lease
-  const queue = createQueue()
+  let queue = createQueue()
+  const wire = createQueue() // one level down: a transaction has its turn for as long as it is open, and is proved in between
+  let seized = false
   let lost: Error | undefined
   let tell = (_why: Error): void => {}
   let destroyed = false
@@ -84,7 +94,7 @@ export function createSession ({ lease, clock, backend, proof, unlock }: Session
   client.on('end', () => lose(new Error('the session has ended')))
 
   /** Hands one statement to the driver; the caller has the turn. */
-  const send = async (statement: string | QueryConfig, values?: unknown[]): Promise<QueryResult<any>> => {
+  const send = async (statement: string | QueryConfig, values?: unknown[]): Promise<QueryResult<any>> => await wire.turn(async () => {
     if (lost !== undefined) throw lost
     if (destroyed) throw new FST_HOURLY_SYNC_RUN_ENDED('query')
     try {
@@ -93,6 +103,12 @@ export function createSession ({ lease, clock, backend, proof, unlock }: Session
       if (endsSession(error)) lose(error as Error)
       throw lost ?? error
     }
+  })
+
+  /** The same for the host, until the session is taken out of its hands. */
+  const sendForHost: typeof send = async (statement, values) => {
+    if (seized) throw lost ?? new FST_HOURLY_SYNC_RUN_ENDED('query')
+    return await send(statement, values)
   }
 
   const own: Session['own'] = async (text, values) => await queue.turn(async () => {
@@ -112,6 +128,24 @@ export function createSession ({ lease, clock, backend, proof, unlock }: Session
     await send('rollback').catch(error => lose(asError(error)))
   }
 
+  /**
+   * Whether the server says that the lock is held, or `undefined` when it says nothing. A limit that fires because the event loop was blocked is no
+   * evidence: the answer may lie in the socket already, so it is judged only after one more turn of the loop.
+   */
+  async function answered (): Promise<boolean | undefined> {
+    let held: boolean | undefined
+    // in a transaction of the host nothing is looked at, which might fail it or fix its snapshot: that the session answers is enough
+    const answer = busy() ? send('').then(() => true) : own<{ backend: number, held: boolean }>(...proof).then(([row]) => row!.held)
+    const noted = answer.then(found => { held = found })
+    await within(clock, noted, { ms: ANSWER_LIMIT, late: () => new FST_HOURLY_SYNC_UNAVAILABLE('the proof of the lock', ANSWER_LIMIT) }).catch(() => {})
+    await new Promise(resolve => setImmediate(resolve))
+    return held
+  }
+
+  function busy (): boolean {
+    return queue.busy() || client.getTransactionStatus() !== 'I'
+  }
+
   function end (): void {
     if (destroyed) return
     destroyed = true
@@ -128,20 +162,26 @@ export function createSession ({ lease, clock, backend, proof, unlock }: Session
       tell = fn
       if (lost !== undefined) fn(lost)
     },
-    lend: () => lend({ client, queue, send, rollback, lost: () => lost }),
-    busy: () => queue.busy() || client.getTransactionStatus() !== 'I',
+    lend: () => lend({ client, queue, inside, send: sendForHost, rollback: async () => { if (!seized) await rollback() }, lost: () => lost }),
+    get usable () { return lost === undefined && !destroyed },
+    async seize () {
+      seized = true
+      if (wire.busy()) return end() // it may never come to an end
+      queue = createQueue() // the turn that the host has not given back is void
+      await rollback()
+    },
+    busy,
     async prove () {
-      const late = (): Error => new FST_HOURLY_SYNC_UNAVAILABLE('the proof of the lock', ANSWER_LIMIT)
-      const answer = own<{ backend: number, held: boolean }>(...proof)
-      try {
-        const [found] = await patiently(clock, answer, late)
-        if (found?.held !== true) lose(new Error('the server says that this session does not hold it'))
-      } catch (error) {
-        lose(asError(error))
+      if (wire.busy()) return
+      for (let tries = 0; tries < 2; tries++) {
+        const held = await answered()
+        if (held === false) lose(new Error('the server says that this session does not hold it'))
+        if (held !== undefined || lost !== undefined || destroyed) return
       }
+      lose(new Error('nobody answers for the lock'))
     },
     async release () {
-      if (lost === undefined && !destroyed) {
+      if (this.usable) {
         // whatever comes of it: the end of the session unlocks
         await within(clock, own(...unlock), { ms: UNLOCK_LIMIT, late: () => new FST_HOURLY_SYNC_UNAVAILABLE('the unlock', UNLOCK_LIMIT), held: true }).catch(() => {})
       }
@@ -149,17 +189,4 @@ export function createSession ({ lease, clock, backend, proof, unlock }: Session
     },
     destroy: end
   }
-}
-
-/**
- * Waits twice the limit. A limit that fires because the event loop was blocked is no evidence: the answer may lie in the socket already, so it
- * is judged only after one more turn of the loop.
- */
-async function patiently<T> (clock: Clock, answer: Promise<T>, late: () => Error): Promise<T> {
-  for (let tries = 0; tries < 2; tries++) {
-    const unanswered = await within(clock, answer, { ms: ANSWER_LIMIT, late }).then(() => false, error => error instanceof FST_HOURLY_SYNC_UNAVAILABLE)
-    if (!unanswered) return await answer
-    await new Promise(resolve => setImmediate(resolve))
-  }
-  return await Promise.race([answer, Promise.reject(late())])
 }

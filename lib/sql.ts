@@ -7,9 +7,12 @@
  */
 import type { QueryConfig } from 'pg'
 
-/** A statement of ours, with parsers that no setting of the host can bend. */
+/** The longest timer there is. Our statements have limits of their own, which know a blocked event loop from a silent server. */
+const NEVER = 2 ** 31 - 1
+
+/** A statement of ours, with parsers and limits that no setting of the host can bend. */
 export function ours (text: string, values: unknown[] = []): QueryConfig {
-  return { text, values, types: { getTypeParser } } as QueryConfig
+  return { text, values, types: { getTypeParser }, query_timeout: NEVER } as QueryConfig
 }
 
 const BOOL = 16
@@ -160,6 +163,7 @@ export interface BeginRow {
   now: string
   slot: string
   hold: string | null
+  not_before: string | null
   begun: boolean
   backend: number
   trigger: string
@@ -198,9 +202,12 @@ export interface StateRow {
   last_slot: string | null
   not_before: string | null
   paused_until: string | null
-  failed_at: string | null
+  /** Whether it ever has. */
+  succeeded: boolean
   last_failure: string | null
   missed: string
+  /** Slots since the state row was made. */
+  since_made: string | null
   started: string | null
   backfill: string | null
 }
@@ -246,6 +253,8 @@ const missed = `case
 const sessionSettings = `concat(
       set_config('application_name', $21::text, false),
       ${setting('idle_session_timeout', '$22::text')},
+      ${setting('idle_in_transaction_session_timeout', '$22::text',
+        "coalesce(nullif(current_setting('idle_in_transaction_session_timeout', true), '0')::interval > $22::interval, true)")},
       ${setting('tcp_keepalives_idle', "'20'")},
       ${setting('tcp_keepalives_interval', "'10'")},
       ${setting('tcp_keepalives_count', "'3'")},
@@ -301,20 +310,25 @@ export function statements (schemaName: string): Statements {
      * (`'schedule'` is made more exact here), `$12` run id, `$13` host, `$14` pid, `$15` overlap, `$16` initial since as an instant,
      * `$17` the same as a duration before now, `$18` lateness after which a first attempt is a catch-up, `$19` deaths in a row
      * that pause the sync, `$20` whether the run counts as an attempt, `$21`, `$22` session settings, `$23` the longest window
-     * (null for any) -> {@link BeginRow}.
+     * (null for any), `$24` classid, `$25` objid -> {@link BeginRow}. Writes nothing where the lock is not held by this very session.
      *
      * A longer gap is cut into slices: they partition the time from the watermark to now, and the overlap is taken off each one's start.
      */
     begin: `with ${moment},
+  s as materialized (
+    select * from ${sync} where name = $1::text and target = $2::text for update -- as the one who had to say its end has left it
+  ),
   judged as materialized (
     select moment.now, moment.slot, s.name is not null as known, s.started, s.watermark, s.cursor, s.backfill, s.pruned_at, s.attempt_slot, s.attempts,
       ${hold} as hold,
       ${missed} as missed,
       s.last_failure->>'reported' as reported,
       coalesce(s.deaths, 0) + (s.started is not null)::int as deaths,
-      s.attempt_slot is not null and ${ms('s.attempt_slot')} = moment.slot as attempted
+      ${ms('s.not_before')} as not_before,
+      s.attempt_slot is not null and ${ms('s.attempt_slot')} = moment.slot as attempted,
+      exists (${ownLock('$24', '$25')}) as held
     from moment
-    left join ${sync} s on s.name = $1::text and s.target = $2::text
+    left join s on true
   ),
   decided as materialized (
     select judged.*,
@@ -336,7 +350,7 @@ export function statements (schemaName: string): Statements {
     select decided.*,
       greatest(1, coalesce(ceil((whole_end - base) / $23::bigint::numeric), 1))::int as slices,
       least(whole_end, base + $23::bigint) as window_end, -- which passes over a null
-      final_hold is null or $10::boolean as go,
+      held and (final_hold is null or $10::boolean) as go,
       case when $20::boolean then failed_attempts + 1 else 1 end as attempt,
       case
         when $11::text <> 'schedule' then $11::text
@@ -353,7 +367,7 @@ export function statements (schemaName: string): Statements {
       ${at("started->>'since'")}, ${at("started->>'until'")}, ${at("started->>'at'")}, ${at('now')},
       (started->>'host') || ':' || (started->>'pid')
     from run
-    where started is not null
+    where held and started is not null
     on conflict (id) do nothing
   ),
   noted as (
@@ -367,7 +381,7 @@ export function statements (schemaName: string): Statements {
       case when go and $20::boolean then ${at('slot')} else attempt_slot end,
       case when go and $20::boolean then failed_attempts else coalesce(attempts, 0) end
     from run
-    where go or started is not null
+    where go or (held and started is not null)
     on conflict (name, target) do update set
       lock_key = excluded.lock_key,
       every = excluded.every,
@@ -379,7 +393,7 @@ export function statements (schemaName: string): Statements {
       attempts = excluded.attempts
     returning s.started is not null as begun
   )
-  select now::text, slot::text, final_hold as hold, coalesce((select begun from noted), false) as begun, pg_backend_pid() as backend,
+  select now::text, slot::text, final_hold as hold, not_before::text, coalesce((select begun from noted), false) as begun, pg_backend_pid() as backend,
     trigger, attempt, missed::text, window_start::text, window_end::text, whole_end::text, slices, cursor::text, backfill::text, ${ms('pruned_at')}::text as pruned_at,
     deaths, started->>'id' as vanished, reported, ${sessionSettings} as settings
   from run`,
@@ -423,10 +437,11 @@ export function statements (schemaName: string): Statements {
       attempts = s.attempts + ($19::boolean)::int,
       failed_at = case when $19::boolean then ended.finished_at else s.failed_at end,
       not_before = case
+        when $7::text = 'succeeded' and $8::bigint is not null then null
         when not $19::boolean then s.not_before
         else ${notBefore({ delay: '$20', atLeast: '$21', slot: '$8', every: '$18' })}
       end,
-      paused_until = case when $7::text = 'succeeded' then null else s.paused_until end,
+      paused_until = case when $7::text = 'succeeded' and $8::bigint is not null then null else s.paused_until end,
       last_failure = case when $15::jsonb is null then s.last_failure
         else $15::jsonb || jsonb_build_object('at', ${ms('ended.finished_at')}, 'state', $7::text,
           'reported', coalesce($22::bigint, (s.last_failure->>'reported')::bigint)) end
@@ -477,8 +492,9 @@ export function statements (schemaName: string): Statements {
       select $13::boolean and attempt_slot = ${at('$5::bigint')} as counted from ${sync} where name = $1::text and target = $2::text
     ) as same
     where s.name = $1::text and s.target = $2::text and (not ended.stood or (select state from before) = 'vanished')
+    returning ${ms('s.not_before')} as not_before
   )
-  select ${runColumns('ended')} from ended`,
+  select clock.now::text as now, (select not_before::text from noted) as not_before, ${runColumns('ended')} from clock, ended`,
 
     /**
      * The start of a further run under a lock that is held. `$1` name, `$2` target, `$3` the mark, without its instant, `$4` where a
@@ -545,8 +561,9 @@ export function statements (schemaName: string): Statements {
     state: `with ${moment}
   select moment.now::text, moment.slot::text, ${hold} as hold, s.name is not null as known,
     ${ms('s.watermark')}::text as watermark, ${ms('s.last_slot')}::text as last_slot, ${ms('s.not_before')}::text as not_before,
-    ${ms('s.paused_until')}::text as paused_until, ${ms('s.failed_at')}::text as failed_at, s.last_failure::text as last_failure,
-    (${missed})::text as missed, s.started::text as started, s.backfill::text as backfill
+    ${ms('s.paused_until')}::text as paused_until, s.succeeded_at is not null as succeeded, s.last_failure::text as last_failure,
+    (${missed})::text as missed,
+    ((moment.slot - (${ms('s.created_at')} - $4::bigint) / $3::bigint * $3::bigint - $4::bigint) / $3::bigint)::text as since_made, s.started::text as started, s.backfill::text as backfill
   from moment
   left join ${sync} s on s.name = $1::text and s.target = $2::text`
   })

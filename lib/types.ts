@@ -203,6 +203,10 @@ export interface Status {
   lastSlotAhead: boolean | null
   /** Whole slots nobody served, the current one included. */
   behindSlots: number | null
+  /** With `hold: 'waiting'`: until then. */
+  notBefore: Date | null
+  /** With `hold: 'paused'`: until then. */
+  pausedUntil: Date | null
   due: boolean | null
   /** Why the current slot is not due. */
   hold: Hold | null

@@ -1,3 +1,4 @@
+import { readFileSync } from 'node:fs'
 import t from 'tap'
 import * as errors from '../lib/errors.js'
 
@@ -61,4 +62,9 @@ t.test('the error that was behind it is its cause', async t => {
 
 t.test('a percent sign in what it was given is left as it is', async t => {
   t.equal(new errors.FST_HOURLY_SYNC_LOCK_LOST('100%s %d').message, 'the lock of the run is lost: 100%s %d')
+})
+
+t.test('the README has a line for each code, and for no other', async t => {
+  const readme = readFileSync(new URL('../README.md', import.meta.url), 'utf8')
+  t.strictSame([...new Set([...readme.matchAll(/^\| *`(FST_HOURLY_SYNC_\w+)`/gm)].map(([, code]) => code))].sort(), [...codes, 'FST_HOURLY_SYNC_TRANSIENT'].sort())
 })

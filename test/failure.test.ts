@@ -48,8 +48,10 @@ t.test('isTransient', async t => {
 })
 
 t.test('endsSession', async t => {
-  for (const code of ['57P01', '57P02', '57P03', '57P04', '57P05', '25P03', '25P04', '08000', '08006', '08P01', 'ECONNRESET', 'EPIPE']) t.equal(endsSession(withCode(code)), true, `${code} does`)
-  for (const code of ['57014', '55P03', '23505', '42P01', '40001', '40P01', '25P02', '22P02', 8, undefined]) t.equal(endsSession(withCode(code)), false, `${code} does not`)
+  for (const code of ['57P01', '57P02', '57P03', '57P04', '57P05', '25P03', '25P04']) t.equal(endsSession(withCode(code)), true, `${code} does`)
+  for (const code of ['57014', '55P03', '23505', '42P01', '40001', '40P01', '25P02', '22P02', '08006', 'ECONNRESET', 8, undefined]) t.equal(endsSession(withCode(code)), false, `${code} does not`)
+  t.equal(endsSession(Object.assign(withCode('57P01'), { severity: 'ERROR' })), false, 'a code that somebody raised as an error does not')
+  t.equal(endsSession(Object.assign(withCode('57P01'), { severity: 'FATAL' })), true)
   for (const error of [undefined, null, 'ECONNRESET', {}]) t.equal(endsSession(error), false, `${inspect(error)} does not`)
 })
 

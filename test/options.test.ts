@@ -27,6 +27,7 @@ t.test('without options the defaults are these', async t => {
     firstRun: 'run',
     overlap: 10 * MINUTE,
     initialSince: null,
+    maxWindow: null,
     timeout: 50 * MINUTE,
     abandonAfter: 5 * MINUTE,
     retry: { limit: 3, delay: MINUTE, maxDelay: 15 * MINUTE },

@@ -10,7 +10,7 @@ import { noPgBouncer, startPgBouncer } from './helpers/pgbouncer.js'
 import { freePort, startPostgres } from './helpers/postgres.js'
 
 const cluster = await startPostgres(t)
-const thorough = process.env.SOAK === '1'
+const thorough = process.env.SOAK === 'true'
 
 /** Ten times as fast, so that what is not heard takes a fifth of a second to be missed. */
 const fast: Clock = {

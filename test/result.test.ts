@@ -59,6 +59,8 @@ const bad: Array<[title: string, returned: unknown, key: string]> = [
   ['a circle', { stats: circle }, 'stats'],
   ['a toJSON that throws', { stats: { toJSON () { throw new Error('no') } } }, 'stats'],
   ['a toJSON that gives nothing', { cursor: { toJSON () {} } }, 'cursor'],
+  ['a cursor that is not a number', { cursor: NaN }, 'cursor'],
+  ['an endless number in depth', { stats: { a: [-Infinity] } }, 'stats'],
   ['a NUL', { cursor: 'a\0b' }, 'cursor'],
   ['a NUL in depth', { stats: { a: ['\0'] } }, 'stats'],
   ['a NUL in a key', { stats: { 'a\0': 1 } }, 'stats'],

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import t from 'tap'
-import { awayDelay, lateAfter, nextSlot, retryDelay, skipAfter, slotAt } from '../lib/schedule.js'
+import { awayDelay, isWedged, lateAfter, nextSlot, retryDelay, skipAfter, slotAt } from '../lib/schedule.js'
 
 const HOUR = 3_600_000
 const MINUTE = 60_000
@@ -83,4 +83,11 @@ t.test('a retry delay is a whole number of milliseconds and bounded, whatever th
     return Number.isSafeInteger(ms) && ms >= 0 && ms <= Math.ceil(most * 1.25)
   }))
   t.pass()
+})
+
+t.test('a holder is wedged when its timeout and its time to stop are over, and not at that instant', async t => {
+  const settings = { timeout: 50 * MINUTE, abandonAfter: 5 * MINUTE }
+  t.equal(isWedged(settings, { at: 1_000 }, 1_000 + 55 * MINUTE), false)
+  t.equal(isWedged(settings, { at: 1_000 }, 1_001 + 55 * MINUTE), true)
+  t.equal(isWedged(settings, null, 1e15), false)
 })

@@ -4,6 +4,8 @@ import { systemClock, type Clock } from '../../lib/clock.js'
 export interface HandClock extends Clock {
   /** Lets so much time pass, with everything that falls due in it in order. */
   advance: (ms: number) => Promise<void>
+  /** The machine is asleep for so long: what fell due in it comes at the end, all at once. */
+  sleep: (ms: number) => void
   /** How many timers are armed. */
   readonly armed: number
 }
@@ -31,6 +33,13 @@ export function handClock (start = 1_700_000_000_000): HandClock {
         await new Promise(resolve => setImmediate(resolve)) // what was waiting may arm another
       }
       passed = end
+    },
+    sleep (ms) {
+      passed += ms
+      for (const timer of [...timers].filter(({ due }) => due <= passed)) {
+        timers.delete(timer)
+        timer.fn()
+      }
     },
     get armed () { return timers.size }
   }

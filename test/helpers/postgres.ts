@@ -16,7 +16,8 @@ export interface Cluster {
   database: (name?: string) => Promise<string>
   /** Stops the server at once and leaves the data (`'SIGQUIT'`, immediate) or in order (`'SIGINT'`, fast). */
   stop: (signal?: 'SIGINT' | 'SIGQUIT') => Promise<void>
-  start: () => Promise<void>
+  /** @param standby - whether it starts as one (the file `standby.signal` is there), of which its output says something else */
+  start: (standby?: boolean) => Promise<void>
   directory: string
   /** What the server has written to its log so far; statements too, with `log_statement`. */
   log: () => string
@@ -68,7 +69,11 @@ export async function startPostgres (t: Scope, settings: Record<string, string> 
     (server as unknown as { process: ReturnType<typeof child> }).process
 
   let running = false
-  const start = async (): Promise<void> => { await server.start(); running = true }
+  const start = async (standby = false): Promise<void> => {
+    const started = server.start()
+    await (standby ? Promise.race([started, answers()]) : started)
+    running = true
+  }
   const stop = async (signal: 'SIGINT' | 'SIGQUIT' = 'SIGINT'): Promise<void> => {
     if (!running) return
     running = false
@@ -94,6 +99,9 @@ export async function startPostgres (t: Scope, settings: Record<string, string> 
     } finally {
       await client.end()
     }
+  }
+  const answers = async (): Promise<void> => {
+    while (!await query('select').then(() => true, () => false)) await new Promise(resolve => setTimeout(resolve, 50)) // between two tries
   }
   let databases = 0
   return {

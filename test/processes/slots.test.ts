@@ -6,7 +6,7 @@ import { until } from '../helpers/until.js'
 
 const EVERY = 2_000
 /** `npm run soak` takes more of them. */
-const SLOTS = Number(process.env.SLOTS ?? 8)
+const SLOTS = process.env.SOAK === 'true' ? 30 : 8
 
 const cluster = await startPostgres(t, serverLog)
 

@@ -1,0 +1,60 @@
+import t from 'tap'
+import { startProxy } from './chaos/proxy.js'
+import { setStage } from './helpers/host.js'
+import { startPostgres } from './helpers/postgres.js'
+import { gate, until } from './helpers/until.js'
+
+const cluster = await startPostgres(t)
+
+/** Three heartbeats, a look, and what a busy machine needs. */
+const REPLACED = 15_000
+
+for (const where of ['between two statements', 'inside run.transaction', 'inside a transaction of its own']) {
+  t.test(`a holder whose network goes silent ${where} is replaced, and told`, async t => {
+    const stage = await setStage(t, cluster)
+    const proxy = await startProxy(cluster.port)
+    t.teardown(proxy.close)
+    const entered = gate<AbortSignal>()
+    const settled = gate()
+    const silent = await stage.host({
+      heartbeat: '1s',
+      sync: async run => {
+        if (where === 'inside a transaction of its own') await run.query('begin')
+        const work = async (): Promise<void> => {
+          entered.open(run.signal)
+          await settled.passed
+        }
+        if (where === 'inside run.transaction') await run.transaction(work)
+        else await work()
+      }
+    }, { connectionString: `postgres://postgres:postgres@127.0.0.1:${proxy.port}/postgres` })
+    const other = await stage.host({ heartbeat: '1s' })
+    const outcome = silent.sync.runOnce()
+    const signal = await entered.passed
+    proxy.freeze()
+    await until(async () => (await other.sync.runOnce({ force: true })).outcome === 'succeeded', 'the other has run', REPLACED)
+    await until(() => signal.aborted, 'the holder is told')
+    t.match(signal.reason, { code: 'FST_HOURLY_SYNC_LOCK_LOST' })
+    settled.open()
+    proxy.thaw(false)
+    t.match(await outcome, { outcome: 'lock-lost' })
+  })
+}
+
+t.test('a holder that is idle in a transaction for longer than three heartbeats keeps its lock', async t => {
+  const stage = await setStage(t, cluster)
+  const { sync } = await stage.host({
+    heartbeat: '200ms',
+    sync: async run => {
+      await run.transaction(async tx => {
+        await run.sleep(2_000) // ten heartbeats
+        await tx.query('set transaction isolation level serializable') // only ever as the first: a look before it would fail it
+        await run.sleep(1_000)
+        await tx.query('no such statement').catch(() => {})
+        await run.sleep(1_000)
+        throw new Error('seen to its end')
+      }).catch(() => {})
+    }
+  })
+  t.match(await sync.runOnce(), { outcome: 'succeeded' })
+})

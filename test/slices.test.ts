@@ -1,0 +1,362 @@
+import t from 'tap'
+import type { SyncRun } from '../lib/types.js'
+import { setStage } from './helpers/host.js'
+import { startPostgres } from './helpers/postgres.js'
+import { gate } from './helpers/until.js'
+
+const cluster = await startPostgres(t)
+const HOUR = 3_600_000
+
+/** Hour and minute of a window's ends, and which slice it is. */
+const told = (run: SyncRun): string => `${run.slice.index}/${run.slice.of} ${clockOf(run.since)}-${clockOf(run.until)}`
+const clockOf = (date: Date | null): string => date === null ? 'null' : date.toISOString().slice(11, 16)
+
+t.test('a gap longer than maxWindow is served in slices that partition it, the overlap taken off each start only', async t => {
+  const stage = await setStage(t, cluster)
+  const windows: string[] = []
+  const { sync } = await stage.host({ maxWindow: '1h', overlap: '10m', sync: async run => { windows.push(told(run)) } })
+  await stage.clock.at('2025-03-10T10:00:00Z')
+  await sync.runOnce()
+  await stage.clock.at('2025-03-10T13:30:00Z')
+  t.match(await sync.runOnce(), { outcome: 'succeeded', run: { slice: 4, slices: 4 } })
+  t.strictSame(windows, ['1/1 null-10:00', '1/4 09:50-11:00', '2/4 10:50-12:00', '3/4 11:50-13:00', '4/4 12:50-13:30'])
+  const rows = (await stage.history()).slice(1)
+  t.strictSame(rows.map(row => [row.slice, row.slices, row.state, row.trigger]), [1, 2, 3, 4].map(slice => [slice, 4, 'succeeded', 'catch-up']))
+  t.strictSame(new Set(rows.map(row => row.slot.toISOString())), new Set(['2025-03-10T13:00:00.000Z']), 'all of one slot')
+  t.equal(new Set(rows.map(row => row.id)).size, 4, 'each a run of its own')
+  t.equal(await stage.holders(), 0)
+})
+
+t.test('an overlap longer than maxWindow does not keep slices from advancing', async t => {
+  const stage = await setStage(t, cluster)
+  const windows: string[] = []
+  const { sync } = await stage.host({ maxWindow: '30m', overlap: '2h', sync: async run => { windows.push(told(run)) } })
+  await stage.clock.at('2025-03-10T10:00:00Z')
+  await sync.runOnce()
+  await stage.clock.at('2025-03-10T11:15:00Z')
+  await sync.runOnce()
+  t.strictSame(windows.slice(1), ['1/3 08:00-10:30', '2/3 08:30-11:00', '3/3 09:00-11:15'])
+})
+
+t.test('a first run without a start is never sliced, one with a start is', async t => {
+  const stage = await setStage(t, cluster)
+  const windows: string[] = []
+  const sync = async (run: SyncRun): Promise<void> => { windows.push(told(run)) }
+  await stage.clock.at('2025-03-10T10:00:00Z')
+  await (await stage.host({ maxWindow: '1h', sync })).sync.runOnce()
+  await (await stage.host({ name: 'with a start', maxWindow: '1h', initialSince: '150m', sync })).sync.runOnce()
+  t.strictSame(windows, ['1/1 null-10:00', '1/3 07:30-08:30', '2/3 08:20-09:30', '3/3 09:20-10:00'])
+})
+
+t.test('a failure in the middle resumes at the slice that failed, and the slot counts as served with the last', async t => {
+  const stage = await setStage(t, cluster)
+  const windows: string[] = []
+  let failAt = 3
+  const { sync } = await stage.host({
+    maxWindow: '1h',
+    overlap: 0,
+    retry: { delay: 0 },
+    sync: async run => {
+      windows.push(told(run))
+      if (run.slice.index === failAt) throw new Error('no')
+    }
+  })
+  await stage.clock.at('2025-03-10T10:00:00Z')
+  await sync.runOnce()
+  await stage.clock.at('2025-03-10T15:00:00Z')
+  t.match(await sync.runOnce(), { outcome: 'failed', run: { slice: 3, slices: 5 } })
+  t.strictSame((await stage.state()).watermark, new Date('2025-03-10T12:00:00Z'))
+  t.strictSame((await stage.state()).last_slot, new Date('2025-03-10T10:00:00Z'), 'the slot is not served')
+  failAt = 0
+  t.match(await sync.runOnce(), { outcome: 'succeeded', run: { trigger: 'retry', attempt: 2 } })
+  t.strictSame(windows.slice(4), ['1/3 12:00-13:00', '2/3 13:00-14:00', '3/3 14:00-15:00'], 'counted anew')
+  t.strictSame((await stage.state()).last_slot, new Date('2025-03-10T15:00:00Z'))
+})
+
+t.test('a slice that keeps the watermark is the last of its run', async t => {
+  const stage = await setStage(t, cluster)
+  let runs = 0
+  const { sync } = await stage.host({ maxWindow: '1h', sync: async () => { runs++; return { advance: false } }, initialSince: '5h' })
+  t.match(await sync.runOnce(), { outcome: 'succeeded', run: { slice: 1 } })
+  t.equal(runs, 1)
+  t.equal((await stage.state()).watermark, null)
+})
+
+t.test('timeout is per slice', async t => {
+  const stage = await setStage(t, cluster)
+  const { sync } = await stage.host({
+    maxWindow: '1h',
+    initialSince: '4h',
+    timeout: '3s',
+    sync: async run => {
+      await run.sleep(1_000) // four of them are longer than the timeout of one
+    }
+  })
+  t.match(await sync.runOnce(), { outcome: 'succeeded', run: { slice: 4 } })
+})
+
+t.test('what a run was given of the session ends with its slice', async t => {
+  const stage = await setStage(t, cluster)
+  let first: SyncRun | undefined
+  const { sync } = await stage.host({
+    maxWindow: '1h',
+    initialSince: '2h',
+    sync: async run => {
+      first ??= run
+      if (run.slice.index === 2) {
+        await t.rejects(first.query('select 1'), { code: 'FST_HOURLY_SYNC_RUN_ENDED' })
+        t.match(await run.query('select 1 as one'), { rows: [{ one: 1 }] })
+      }
+    }
+  })
+  t.match(await sync.runOnce(), { outcome: 'succeeded', run: { slice: 2 } })
+})
+
+t.test('the lock is held from the first slice to the last', async t => {
+  const stage = await setStage(t, cluster)
+  const other = await stage.host()
+  const seen: unknown[] = []
+  const { sync } = await stage.host({ maxWindow: '1h', initialSince: '3h', sync: async () => { seen.push((await other.sync.runOnce({ force: true })).outcome) } })
+  await sync.runOnce()
+  t.strictSame(seen, ['running', 'running', 'running'])
+})
+
+t.test('a close between slices begins no further one', async t => {
+  const stage = await setStage(t, cluster)
+  const started = gate()
+  const host = await stage.host({ maxWindow: '1h', initialSince: '3h', sync: async run => { started.open(); await run.sleep(60_000) } })
+  const answer = await host.sync.trigger()
+  await started.passed
+  await host.app.close()
+  t.match(answer.started && await answer.finished, { state: 'interrupted', slice: 1 })
+  t.equal((await stage.history()).length, 1)
+})
+
+t.test('a session lost as a further slice begins leaves the slot due, and no lock', async t => {
+  const stage = await setStage(t, cluster)
+  const { sync } = await stage.host({ maxWindow: '1h', initialSince: '3h' })
+  await stage.clock.at('2025-03-10T10:00:00Z')
+  t.equal((await sync.runOnce()).outcome, 'succeeded')
+  await stage.query(`create function ${stage.schema}.die () returns trigger language plpgsql as 'begin perform pg_terminate_backend(pg_backend_pid()); return null; end';
+    create trigger die after update on ${stage.schema}.sync for each row when ((new.started->>'slice')::int = 2) execute function ${stage.schema}.die()`)
+  await stage.clock.at('2025-03-10T13:00:00Z')
+  t.match(await sync.runOnce(), { outcome: 'succeeded', run: { slice: 1, slices: 3 } }, 'what was recorded stands')
+  await stage.query(`drop function ${stage.schema}.die () cascade`)
+  t.equal(await stage.holders(), 0)
+  t.match(await sync.runOnce(), { outcome: 'succeeded', run: { slice: 2, slices: 2 } }, 'the next look goes on')
+})
+
+t.test('checkpoint', async t => {
+  t.test('keeps what a run has done before it fails', async t => {
+    const stage = await setStage(t, cluster)
+    const windows: unknown[] = []
+    const cursors: unknown[] = []
+    let fails = true
+    const { sync } = await stage.host({
+      overlap: '10m',
+      retry: { delay: 0 },
+      sync: async run => {
+        windows.push(told(run))
+        cursors.push(run.cursor)
+        if (run.since === null) return
+        await run.checkpoint({ until: new Date('2025-03-10T11:30:00Z'), cursor: { page: 3 } })
+        if (fails) throw new Error('no')
+      }
+    })
+    await stage.clock.at('2025-03-10T10:00:00Z')
+    await sync.runOnce()
+    await stage.clock.at('2025-03-10T12:00:00Z')
+    t.match(await sync.runOnce(), { outcome: 'failed' })
+    fails = false
+    t.match(await sync.runOnce(), { outcome: 'succeeded' })
+    t.strictSame(windows, ['1/1 null-10:00', '1/1 09:50-12:00', '1/1 11:20-12:00'])
+    t.strictSame(cursors, [null, null, { page: 3 }])
+  })
+
+  t.test('can keep the cursor alone', async t => {
+    const stage = await setStage(t, cluster)
+    const { sync } = await stage.host({ sync: async run => { await run.checkpoint({ cursor: 7 }); throw new Error('no') } })
+    await sync.runOnce()
+    t.match(await stage.state(), { cursor: 7, watermark: null })
+  })
+
+  t.test('never moves the watermark back', async t => {
+    const stage = await setStage(t, cluster)
+    const { sync } = await stage.host({
+      overlap: '1h',
+      sync: async run => {
+        if (run.since === null) return
+        await run.checkpoint({ until: run.since })
+        throw new Error('no')
+      }
+    })
+    await stage.clock.at('2025-03-10T10:00:00Z')
+    await sync.runOnce()
+    await stage.clock.at('2025-03-10T11:00:00Z')
+    await sync.runOnce()
+    t.strictSame((await stage.state()).watermark, new Date('2025-03-10T10:00:00Z'))
+  })
+
+  for (const [what, until] of [['after the window', new Date('2025-03-10T12:00:01Z')], ['before it', new Date('2025-03-10T09:00:00Z')], ['no date', 'tomorrow'], ['an invalid date', new Date(NaN)]] as const) {
+    t.test(`refuses ${what}`, async t => {
+      const stage = await setStage(t, cluster)
+      await stage.clock.at('2025-03-10T12:00:00Z')
+      const { sync } = await stage.host({ initialSince: '1h', sync: async run => { await run.checkpoint({ until: until as Date }) } })
+      t.match(await sync.runOnce(), { outcome: 'failed', run: { error: { code: 'FST_HOURLY_SYNC_INVALID_OPTION' } } })
+    })
+  }
+
+  t.test('refuses a cursor that cannot be stored', async t => {
+    const stage = await setStage(t, cluster)
+    const { sync } = await stage.host({ sync: async run => { await run.checkpoint({ cursor: 'a\0b' }) } })
+    t.match(await sync.runOnce(), { outcome: 'failed', run: { error: { code: 'FST_HOURLY_SYNC_INVALID_RESULT' } } })
+  })
+
+  t.test('of a run whose lock is gone is the end of it', async t => {
+    const stage = await setStage(t, cluster)
+    const { sync } = await stage.host({ sync: async run => { await run.query('select pg_advisory_unlock_all()'); await run.checkpoint({ cursor: 1 }) } })
+    t.match(await sync.runOnce(), { outcome: 'lock-lost' })
+    t.equal((await stage.state()).cursor, null)
+  })
+})
+
+t.test('backfill', async t => {
+  const since = new Date('2025-01-01T00:00:00Z')
+  const upTo = new Date(since.getTime() + 5 * HOUR)
+
+  t.test('fetches its window in slices, and moves neither watermark nor cursor nor last slot', async t => {
+    const stage = await setStage(t, cluster)
+    const windows: string[] = []
+    const { sync } = await stage.host({
+      maxWindow: '2h',
+      sync: async run => {
+        if (run.trigger === 'backfill') windows.push(`${told(run)} ${run.slot} ${run.cursor} ${run.missedSlots}`)
+        return { cursor: run.trigger, stats: { rows: 1 } }
+      }
+    })
+    await sync.runOnce()
+    const before = await stage.state()
+    const answer = await sync.backfill({ since, until: upTo })
+    t.match(answer.started && await answer.finished, { state: 'succeeded', trigger: 'backfill', slot: null, slice: 3, slices: 3, stats: { rows: 1 } })
+    t.strictSame(windows, ['1/3 00:00-02:00 null null 0', '2/3 02:00-04:00 null null 0', '3/3 04:00-05:00 null null 0'])
+    const after = await stage.state()
+    for (const column of ['watermark', 'cursor', 'last_slot', 'succeeded_at', 'attempts', 'backfill']) t.strictSame(after[column], before[column], column)
+    t.equal(await stage.holders(), 0)
+  })
+
+  t.test('without maxWindow is one run', async t => {
+    const stage = await setStage(t, cluster)
+    const { sync } = await stage.host()
+    const answer = await sync.backfill({ since, until: upTo })
+    t.match(answer.started && await answer.finished, { slice: 1, slices: 1, since, until: upTo })
+  })
+
+  t.test('goes on where a failure left it, with the same window or with none', async t => {
+    const stage = await setStage(t, cluster)
+    const windows: string[] = []
+    let failAt = '02:00'
+    const { sync } = await stage.host({
+      maxWindow: '1h',
+      sync: async run => {
+        windows.push(told(run))
+        if (clockOf(run.since) === failAt) throw new Error('no')
+      }
+    })
+    await sync.runOnce()
+    windows.length = 0
+    const first = await sync.backfill({ since, until: upTo })
+    t.match(first.started && await first.finished, { state: 'failed', slice: 3 })
+    t.match(await sync.status(), { backfill: { since, until: upTo, position: new Date(since.getTime() + 2 * HOUR) } })
+    failAt = '03:00'
+    const second = await sync.backfill({ since, until: upTo })
+    t.match(second.started && await second.finished, { state: 'failed' })
+    failAt = ''
+    const third = await sync.backfill()
+    t.match(third.started && await third.finished, { state: 'succeeded' })
+    t.strictSame(windows, ['1/5 00:00-01:00', '2/5 01:00-02:00', '3/5 02:00-03:00', '1/3 02:00-03:00', '2/3 03:00-04:00', '1/2 03:00-04:00', '2/2 04:00-05:00'])
+    t.match(await sync.status(), { backfill: null })
+    t.equal((await stage.state()).attempts, 0, 'its failures use no attempt up')
+  })
+
+  t.test('goes on where a process died', async t => {
+    const stage = await setStage(t, cluster)
+    const { sync } = await stage.host({ maxWindow: '1h' })
+    await sync.runOnce()
+    const left = { since: since.getTime(), until: upTo.getTime(), position: since.getTime() + 4 * HOUR }
+    await stage.query(`update ${stage.schema}.sync set backfill = $1, started = $2`, [left, {
+      id: '7f3f1f0e-1c39-4d0e-9d54-6a1b0c1f0a01', slot: null, trigger: 'backfill', slice: 5, slices: 5, attempt: 1, since: left.position, until: left.until, host: 'gone', pid: 1, at: Date.UTC(2025, 2, 10, 9)
+    }])
+    const answer = await sync.backfill()
+    t.match(answer.started && await answer.finished, { state: 'succeeded', slice: 1, slices: 1, since: new Date(left.position) })
+    t.match((await stage.history()).find(row => row.state === 'vanished'), { trigger: 'backfill', slot: null, slice: 5, worker: 'gone:1' })
+  })
+
+  t.test('serves a slot that becomes due between its slices, on the same session', async t => {
+    const stage = await setStage(t, cluster)
+    await stage.clock.at('2025-03-10T10:00:00Z')
+    const order: string[] = []
+    const backends = new Set<number>()
+    const { sync } = await stage.host({
+      maxWindow: '1h',
+      sync: async run => {
+        order.push(run.trigger)
+        backends.add((await run.query('select pg_backend_pid() as pid')).rows[0].pid)
+        if (order.length === 2) await stage.clock.at('2025-03-10T11:00:00Z') // of the backfill the first slice
+        if (run.trigger === 'schedule' && order.length > 1) throw new Error('a failed slot does not end the backfill')
+      }
+    })
+    await sync.runOnce()
+    backends.clear()
+    const answer = await sync.backfill({ since, until: new Date(since.getTime() + 3 * HOUR) })
+    t.match(answer.started && await answer.finished, { state: 'succeeded', trigger: 'backfill', slice: 3 })
+    t.strictSame(order, ['schedule', 'backfill', 'schedule', 'backfill', 'backfill'])
+    t.equal(backends.size, 1)
+  })
+
+  t.test('ends with its signal, and can be resumed', async t => {
+    const stage = await setStage(t, cluster)
+    const started = gate()
+    const stop = new AbortController()
+    const { sync } = await stage.host({ maxWindow: '1h', sync: async run => { if (run.slice.index === 2) { started.open(); await run.sleep(60_000) } } })
+    const answer = await sync.backfill({ since, until: upTo, signal: stop.signal })
+    await started.passed
+    stop.abort(new Error('enough'))
+    t.match(answer.started && await answer.finished, { state: 'interrupted', slice: 2, error: { message: 'enough' } })
+    t.match(await sync.status(), { backfill: { position: new Date(since.getTime() + HOUR) } })
+    await t.rejects(sync.backfill({ signal: stop.signal }), { message: 'enough' })
+  })
+
+  t.test('checkpoints its own position', async t => {
+    const stage = await setStage(t, cluster)
+    const at = new Date(since.getTime() + HOUR)
+    const { sync } = await stage.host({ sync: async run => { await run.checkpoint({ until: at, cursor: 1 }); throw new Error('no') } })
+    const answer = await sync.backfill({ since, until: upTo })
+    t.match(answer.started && await answer.finished, { state: 'failed' })
+    t.match(await stage.state(), { watermark: null, cursor: null, backfill: { position: at.getTime() } })
+  })
+
+  t.test('says honestly that a run is under way', async t => {
+    const stage = await setStage(t, cluster)
+    const started = gate()
+    const end = gate()
+    const { sync } = await stage.host({ sync: async () => { started.open(); await end.passed } })
+    await sync.trigger()
+    await started.passed
+    t.match(await sync.backfill({ since, until: upTo }), { started: false, reason: 'running' })
+    end.open()
+  })
+
+  for (const [what, options] of [
+    ['a window that is none', { since: upTo, until: since }],
+    ['half a window', { since }],
+    ['what is no date', { since: 'yesterday', until: upTo }],
+    ['nothing to resume', {}]
+  ] as const) {
+    t.test(`refuses ${what}`, async t => {
+      const stage = await setStage(t, cluster)
+      const { sync } = await stage.host()
+      await sync.runOnce()
+      await t.rejects(sync.backfill(options as object), { code: 'FST_HOURLY_SYNC_INVALID_OPTION' })
+    })
+  }
+})

@@ -4,19 +4,20 @@ import { FST_HOURLY_SYNC_UPSERT_INVALID_ROWS } from './upsert/errors.js'
 import { escapeTable } from './upsert/identifiers.js'
 import { checkOptions, defaultBatch, type UpsertOptions } from './upsert/options.js'
 import { replacedRows } from './upsert/repeats.js'
-import { createSaver, type Target, type UpsertResult } from './upsert/save.js'
+import { createMemory, createSaver, type Memory, type Target, type UpsertResult } from './upsert/save.js'
 import { nameOf } from './upsert/values.js'
 import type { UpsertContext } from './upsert/context.js'
 
 export { nestedContext, type Statements, type UpsertContext } from './upsert/context.js'
 export { jsonNull } from './upsert/values.js'
+export { createMemory, type Memory } from './upsert/save.js'
 export type { UpsertOptions } from './upsert/options.js'
 export type { UpsertResult } from './upsert/save.js'
 
 /** Rows turned into text in one turn of the event loop: a millisecond, or five while the code is not compiled yet. */
 const rowsPerTurn = 250
 
-export type Rows = Iterable<object> | AsyncIterable<object>
+export type UpsertRows = Iterable<object> | AsyncIterable<object>
 
 /**
  * Saves rows so that the same page received any number of times leaves the table as if received once,
@@ -30,11 +31,15 @@ export type Rows = Iterable<object> | AsyncIterable<object>
  * @param rows - what holds them may be endless: no more than two batches are in memory
  * @throws the FST_HOURLY_SYNC_UPSERT_* errors, with `row` (from 1) and `column` where they are known; the database's own
  */
-export type Upsert = (table: string, rows: Rows, options: UpsertOptions) => Promise<UpsertResult>
+export type Upsert = (table: string, rows: UpsertRows, options: UpsertOptions) => Promise<UpsertResult>
 
-/** The upsert of one session, which remembers the catalog for it. */
-export function createUpsert (context: UpsertContext): Upsert {
-  const { planOf, save } = createSaver(context)
+/**
+ * The upsert of a session or of a transaction.
+ *
+ * @param memory - what is known of the tables; of the session, not of the call
+ */
+export function createUpsert (context: UpsertContext, memory: Memory = createMemory()): Upsert {
+  const { planOf, save } = createSaver(context, memory)
 
   return async (table, rows, options) => {
     checkOptions(options)
@@ -103,7 +108,7 @@ async function close (iterator: Iterator<object> | AsyncIterator<object>): Promi
   } catch {}
 }
 
-function iteratorOf (rows: Rows): Iterator<object> | AsyncIterator<object> {
+function iteratorOf (rows: UpsertRows): Iterator<object> | AsyncIterator<object> {
   const source = rows as Partial<Iterable<object> & AsyncIterable<object>> | null | undefined
   const iterator = typeof source === 'object' && source !== null
     ? source[Symbol.asyncIterator]?.() ?? source[Symbol.iterator]?.()

@@ -29,7 +29,7 @@ export interface Saver {
 }
 
 /** A table as the catalog described it, and what happened to it since through this session. */
-interface Known {
+export interface Known {
   catalog: Catalog
   plans: Map<string, Plan>
   inserted: number
@@ -55,10 +55,13 @@ const maxRetries = 3
  */
 const outdated = new Set(['42P01', '42703', '42704', '42883', '42804', '42P10', '26000'])
 
-/** Saves batches through one session, and remembers for it what the catalog said. */
-export function createSaver (context: UpsertContext): Saver {
-  const tables = new Map<string, Known>()
+/** What one session knows of tables, by the name they were called. */
+export type Memory = Map<string, Known>
 
+export const createMemory = (): Memory => new Map()
+
+/** Saves batches through one session. */
+export function createSaver (context: UpsertContext, tables: Memory): Saver {
   async function knownOf (table: string, again = false): Promise<Known> {
     const before = tables.get(table)
     if (before !== undefined && !again) return before
@@ -139,7 +142,17 @@ export function createSaver (context: UpsertContext): Saver {
     }
   }
 
-  return { planOf: async target => planIn(await knownOf(target.table), target), save }
+  async function planOf (target: Target): Promise<Plan> {
+    const before = tables.get(target.table)
+    try {
+      return planIn(before ?? await knownOf(target.table), target)
+    } catch (error) {
+      if (before === undefined) throw error
+      return planIn(await knownOf(target.table, true), target) // the column or the index that is missing may have been made since
+    }
+  }
+
+  return { planOf, save }
 }
 
 function planIn ({ catalog, plans }: Known, { table, names, options }: Target): Plan {

@@ -99,7 +99,7 @@ const cases: fc.Arbitrary<Case> = fc.record({
   })))
 
 let tables = 0
-const runs = Number(process.env.FC_RUNS ?? 150)
+const runs = Number(process.env.FC_RUNS ?? (process.env.SOAK === 'true' ? 1000 : 50))
 
 t.test('any rows of any types in any splits leave the table that a model has, and again write nothing', async () => {
   await fc.assert(fc.asyncProperty(cases, async ({ keyKinds, kinds, rows, calls, batch, stream }) => {

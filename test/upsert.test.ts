@@ -360,6 +360,24 @@ t.test('parsers that the host has set in pg change nothing', async t => {
   t.equal((await query('select 1 from orders')).rowCount, 1)
 })
 
+t.test('the event loop turns while a batch is collected', async t => {
+  const { upsert } = await open(t, orders)
+  let turns = 0
+  let turning = true
+  const turn = (): void => {
+    turns++
+    if (turning) setImmediate(turn)
+  }
+  const rows = Array.from({ length: 1000 }, (_, id) => ({ id, status: 'a' }))
+  function * watched (): Generator<object> {
+    setImmediate(turn)
+    yield * rows
+    turning = false
+  }
+  t.same(await upsert('orders', watched(), { key: ['id'], batch: 2000 }), counts(1000, 0, 0))
+  t.ok(turns >= 3, `${turns} turns before the batch was full`)
+})
+
 t.test('large rows end a batch early', async t => {
   const { upsert, sent } = await open(t, orders)
   const status = 'x'.repeat(1024 * 1024)

@@ -70,7 +70,7 @@ export async function loadCatalog (statements: Statements, table: string, given:
     oid,
     table,
     partitioned: kind === 'p',
-    columns: new Map((columns ?? []).map(column => [column.name, describe(column, types)])),
+    columns: new Map(columns.map(column => [column.name, describe(column, types)])),
     indexes
   }
 }

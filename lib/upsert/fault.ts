@@ -30,17 +30,15 @@ export function isFault (error: unknown): error is DatabaseError {
 export async function explain (
   error: DatabaseError, batch: Batch, table: string, context: UpsertContext, send: (tx: Statements, count: number) => Promise<unknown>
 ): Promise<Error> {
-  const attempt = async (fn: (tx: Statements) => Promise<unknown>): Promise<DatabaseError | undefined> => {
-    try {
-      await context.transaction(async tx => {
-        await fn(tx)
-        throw undo
-      })
-    } catch (error) {
+  const attempt = async (fn: (tx: Statements) => Promise<unknown>): Promise<DatabaseError | undefined> =>
+    await context.transaction(async tx => {
+      await fn(tx)
+      throw undo
+    }).catch((error: unknown) => {
+      if (error === undo) return undefined
       if (isFault(error)) return error
-      if (error !== undo) throw error
-    }
-  }
+      throw error
+    })
 
   let fault: DatabaseError | undefined
   let passes = 0

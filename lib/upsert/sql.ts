@@ -21,14 +21,14 @@ select pg_catalog.json_build_object(
   'oid', r.oid::text,
   'kind', r.relkind::text,
   'columns', (
-    select pg_catalog.json_agg(pg_catalog.json_build_object(
+    select coalesce(pg_catalog.json_agg(pg_catalog.json_build_object(
       'name', a.attname,
       'type', pg_catalog.format_type(a.atttypid, a.atttypmod),
       'oid', a.atttypid::text,
       'typmod', a.atttypmod,
       'generated', a.attgenerated::text,
       'identity', a.attidentity::text
-    ) order by a.attnum)
+    ) order by a.attnum), '[]')
     from attribute a
   ),
   'types', (

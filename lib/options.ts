@@ -42,7 +42,8 @@ export interface Settings {
 /** What Fastify itself hands to every plugin. */
 const fastifys = ['prefix', 'logLevel', 'logSerializers', 'encapsulate']
 
-const known: Array<keyof HourlySyncOptions> = [
+/** Every option there is. */
+export const optionNames: ReadonlyArray<keyof HourlySyncOptions> = [
   'name', 'sync', 'enabled', 'requires', 'start', 'startupDelay', 'every', 'offset', 'jitter', 'catchUp', 'firstRun', 'overlap',
   'initialSince', 'maxWindow', 'timeout', 'abandonAfter', 'retry', 'standby', 'heartbeat', 'closeTimeout', 'pg', 'pool', 'lock', 'lockName',
   'schema', 'migrate', 'history', 'isTransient', 'onError'
@@ -60,7 +61,7 @@ const inWords = "milliseconds or a number with a unit such as '90s', '10m' or '1
  */
 export function parseOptions (options: HourlySyncOptions, environment: NodeJS.ProcessEnv = process.env): Settings {
   if (!isObject(options)) throw invalid('options', 'an object', options)
-  refuseUnknown(options as unknown as Record<string, unknown>, known, '')
+  refuseUnknown(options as unknown as Record<string, unknown>, optionNames, '')
 
   const name = key('name', options.name)
   const every = time('every', options.every, '1h', 1_000)

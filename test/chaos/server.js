@@ -11,6 +11,7 @@ import { saveOrders } from './save-orders.js'
 const given = JSON.parse(process.env.CHAOS_SERVER)
 const { orders, key, seed, tables } = given
 let calm = given.calm
+let closed = false
 
 const realNow = Date.now
 let clockShift = given.clockShift
@@ -128,8 +129,15 @@ const orderOf = {
 }
 process.on('message', message => orderOf[message.order](message))
 
+/** What keeps a process that was told to end and does not. */
+function lingering () {
+  console.error(`not ended yet, ${closed ? 'closed' : 'closing'}: ${process.getActiveResourcesInfo().join(' ')}`)
+}
+
 async function stop () {
+  setTimeout(lingering, given.sync.closeTimeout + 2_000).unref()
   await app.close()
+  closed = true
   if (process.connected) process.disconnect() // from here on it has to end by itself
 }
 process.on('SIGTERM', stop)

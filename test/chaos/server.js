@@ -17,7 +17,8 @@ const realNow = Date.now
 let clockShift = given.clockShift
 Date.now = () => realNow() + clockShift
 
-const app = Fastify({ logger: { level: 'debug' } })
+// keepAliveTimeout: a request that is answered while its server closes keeps its connection, and with it the process, for as long
+const app = Fastify({ logger: { level: 'debug' }, keepAliveTimeout: 1_000 })
 await app.register(postgres, { connectionString: given.pool, application_name: `host-${process.pid}`, max: 5, idleTimeoutMillis: 1_000, connectionTimeoutMillis: 5_000 })
 await app.register(hourlySync, { ...given.sync, ...(given.lock && { lock: { connectionString: given.lock } }), enabled: true, sync })
 

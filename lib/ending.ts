@@ -117,7 +117,7 @@ async function recordLost ({ context, session, started, verdict, limit, lasted, 
       settings.name, '', begun.id, begun.trigger, begun.slot, begun.attempt, begun.since, begun.until, begun.at, `${worker.host}:${worker.pid}`, json(kept ?? undefined), state,
       isAttempt(state, begun), wait.delay, wait.atLeast, isReported(state, transient, started) ? begun.slot : null, settings.every,
       begun.slice, begun.slices
-    ])
+    ], limit())
     const [row] = await within(clock, asked, { ms: limit(), held: true, late: () => new FST_HOURLY_SYNC_UNAVAILABLE('recording the end of the run', limit()) })
     return { record: toRecord(row!), now: Number(row!.now), told: clock.elapsed(), notBefore: row!.not_before === null ? null : Number(row!.not_before), advanced: false }
   } catch (failure) {

@@ -123,7 +123,7 @@ async function recordLost ({ context, session, started, verdict, limit, lasted, 
       settings.name, '', begun.id, begun.trigger, begun.slot, begun.attempt, begun.since, begun.until, begun.at, `${worker.host}:${worker.pid}`, json(kept), state,
       isAttempt(state, begun), wait.delay, wait.atLeast, isReported(state, transient, started) ? begun.slot : null, settings.every,
       begun.slice, begun.slices
-    ])
+    ], limit())
     const [row] = await limited(clock, asked, limit(), RECORDING)
     return { record: toRecord(row!), now: Number(row!.now), told: clock.elapsed(), notBefore: row!.not_before === null ? null : Number(row!.not_before), advanced: false }
   } catch (failure) {

@@ -232,7 +232,7 @@ export interface HourlySync {
    */
   runOnce: (options?: { force?: boolean }) => Promise<RunOnceResult>
   isSyncing: () => Promise<boolean>
-  /** Never rejects: a database that cannot be asked is in the answer. */
+  /** Never rejects: a database that cannot be asked, or an app that is not ready, is in the answer. */
   status: () => Promise<Status>
   /**
    * The history, newest first.

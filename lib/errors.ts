@@ -91,3 +91,6 @@ export const FST_HOURLY_SYNC_INVALID_RESULT = createError<[string, string]>(
 /** A statement of the run failed and nobody looked at its promise. The run failed. */
 export const FST_HOURLY_SYNC_UNOBSERVED = createError<[string, { cause: unknown }?]>(
   'FST_HOURLY_SYNC_UNOBSERVED', 'a call of run.%s failed and nobody awaited it')
+
+// of run.upsert, beside what throws them
+export * from './upsert/errors.js'

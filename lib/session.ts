@@ -31,6 +31,7 @@ import { asError, endsSession } from './failure.js'
 import { type Inside, lend, type Lent } from './lend.js'
 import { createQueue } from './queue.js'
 import { ours } from './sql.js'
+import { createMemory } from './upsert.js'
 
 export interface Session {
   readonly backend: number
@@ -38,8 +39,12 @@ export interface Session {
   readonly lost: Error | undefined
   /** A statement of ours: waits its turn, and checks that it reached the backend that holds the lock. */
   own: <R extends object>(text: string, values: unknown[]) => Promise<R[]>
-  /** What one run is given of the session. A run that has ended can use it no more, though the session may go on to the next. */
-  lend: () => Lent
+  /**
+   * What one run is given of the session. A run that has ended can use it no more, though the session may go on to the next.
+   *
+   * @param signal - the run's
+   */
+  lend: (signal?: AbortSignal) => Lent
   /** Whether a statement can still be sent. */
   readonly usable: boolean
   /** Takes the session out of the hands of a host that does not let go, in the middle of its transaction if need be; ends it if a statement is under way. */
@@ -83,6 +88,7 @@ const HELD_UP = 3
 export function createSession ({ lease, clock, inside, backend, proof, unlock, holder }: SessionOptions): Session {
   const { client } = lease
   let queue = createQueue()
+  const memory = createMemory()
   const wire = createQueue() // one level down: a transaction has its turn for as long as it is open, and is proved in between
   let seized = false
   let lost: Error | undefined
@@ -181,7 +187,7 @@ export function createSession ({ lease, clock, inside, backend, proof, unlock, h
       tell = fn
       if (lost !== undefined) fn(lost)
     },
-    lend: () => lend({ client, queue, inside, send: sendForHost, rollback: async () => { if (!seized) await rollback() }, lost: () => lost }),
+    lend: signal => lend({ client, queue, inside, send: sendForHost, rollback: async () => { if (!seized) await rollback() }, lost: () => lost, memory, signal }),
     get usable () { return lost === undefined && !destroyed },
     async seize () {
       seized = true

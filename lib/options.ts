@@ -1,6 +1,7 @@
 import type { ClientConfig, Pool } from 'pg'
 import { bool, fn, group, inWords, invalid, isObject, object, oneOf, refuseUnknown, text, time } from './checks.js'
 import { duration } from './duration.js'
+import { parseRoutes, type RouteSettings } from './http/options.js'
 import type { HourlySyncOptions, SyncFunction, SyncRun } from './types.js'
 
 /** The options, checked and complete. Durations are milliseconds. */
@@ -33,6 +34,9 @@ export interface Settings {
   readonly schema: string
   readonly migrate: boolean
   readonly keepFor: number
+  /** Global, and what they match is never nothing. */
+  readonly redact: readonly RegExp[]
+  readonly routes: RouteSettings | undefined
   readonly isTransient: ((error: unknown) => boolean) | undefined
   readonly onError: ((error: unknown, run: SyncRun) => unknown) | undefined
 }
@@ -40,7 +44,7 @@ export interface Settings {
 const known: Array<keyof HourlySyncOptions> = [
   'name', 'sync', 'enabled', 'requires', 'start', 'startupDelay', 'every', 'offset', 'jitter', 'catchUp', 'firstRun', 'overlap',
   'initialSince', 'maxWindow', 'timeout', 'abandonAfter', 'retry', 'standby', 'heartbeat', 'closeTimeout', 'pg', 'pool', 'lock', 'lockName',
-  'schema', 'migrate', 'history', 'isTransient', 'onError'
+  'schema', 'migrate', 'history', 'isTransient', 'onError', 'redact', 'routes'
 ]
 
 const HOUR = 3_600_000
@@ -61,6 +65,7 @@ export function parseOptions (options: HourlySyncOptions, environment: NodeJS.Pr
   if (offset >= every) throw invalid('offset', `less than 'every' (${every} ms)`, options.offset)
   const jitter = time('jitter', options.jitter, 0)
   if (jitter >= every) throw invalid('jitter', `less than 'every' (${every} ms)`, options.jitter)
+  const timeout = time('timeout', options.timeout, '50m', 1)
   const history = options.history === undefined ? {} : group('history', options.history, ['keepFor'])
 
   return Object.freeze({
@@ -79,7 +84,7 @@ export function parseOptions (options: HourlySyncOptions, environment: NodeJS.Pr
     overlap: time('overlap', options.overlap, '10m'),
     initialSince: initialSince(options.initialSince),
     maxWindow: options.maxWindow === undefined ? null : time('maxWindow', options.maxWindow, 0, 1_000),
-    timeout: time('timeout', options.timeout, '50m', 1),
+    timeout,
     abandonAfter: time('abandonAfter', options.abandonAfter, '5m'),
     retry: retry(options.retry),
     standby: time('standby', options.standby, '15s', 100),
@@ -92,7 +97,9 @@ export function parseOptions (options: HourlySyncOptions, environment: NodeJS.Pr
     migrate: options.migrate === undefined ? true : bool('migrate', options.migrate),
     keepFor: time('history.keepFor', history.keepFor, '90d', 1_000),
     isTransient: options.isTransient === undefined ? undefined : fn('isTransient', options.isTransient) as Settings['isTransient'],
-    onError: options.onError === undefined ? undefined : fn('onError', options.onError) as Settings['onError']
+    onError: options.onError === undefined ? undefined : fn('onError', options.onError) as Settings['onError'],
+    redact: patterns(options.redact),
+    routes: parseRoutes(options.routes, { name, every, timeout })
   })
 }
 
@@ -141,6 +148,19 @@ function retry (value: unknown): Settings['retry'] {
     delay: time('retry.delay', given.delay, '1m'),
     maxDelay: time('retry.maxDelay', given.maxDelay, '15m')
   })
+}
+
+/** A text is taken as it stands. */
+function patterns (value: unknown): readonly RegExp[] {
+  if (value === undefined) return Object.freeze([])
+  if (!Array.isArray(value)) throw invalid('redact', 'an array of RegExps and texts', value)
+  return Object.freeze(value.map((entry: unknown) => {
+    if (typeof entry === 'string' && entry !== '') return new RegExp(entry.replaceAll(/[\\^$.*+?()[\]{}|]/g, '\\$&'), 'g')
+    if (entry instanceof RegExp && !new RegExp(entry.source, entry.flags.replace(/[gy]/g, '')).test('')) {
+      return new RegExp(entry.source, `${entry.flags.replace(/[gy]/g, '')}g`)
+    }
+    throw invalid('redact', 'an array of RegExps and texts that match something', typeof entry === 'string' ? 'an empty text' : entry)
+  }))
 }
 
 function pool (value: unknown): Pool {

@@ -111,7 +111,7 @@ export function conduct ({ context, session, started }: Parts): Conducted {
       return await carryOut()
     } catch (thrown) {
       session.destroy()
-      return { ...nothing, record: unrecorded(settings.name, begun, 'failed', Math.round(clock.elapsed() - start), errorRecord(asError(thrown))) }
+      return { ...nothing, record: unrecorded(settings.name, begun, 'failed', Math.round(clock.elapsed() - start), errorRecord(asError(thrown), false, settings.redact)) }
     } finally {
       over.abort()
       for (const cancel of closing) cancel()

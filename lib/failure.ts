@@ -124,10 +124,10 @@ export function shownError<E extends ErrorRecord> (error: E, further: readonly R
 export function logged (error: Error, further: readonly RegExp[] = []): Error {
   const { code, cause } = error as Loose
   const copy = Object.assign(new Error(redact(String(error.message), further)), {
-    ...(typeof code === 'string' && { code }),
+    ...(typeof code === 'string' && { code: redact(code, further) }),
     ...(cause !== undefined && { cause: redact(ofCause(cause), further) })
   })
-  copy.name = error.name
+  copy.name = redact(String(error.name), further)
   copy.stack = redact(String(error.stack), further)
   // a log's serializer takes the type from here
   Object.defineProperty(copy, 'constructor', { value: error.constructor, enumerable: false })

@@ -12,11 +12,17 @@ export function validator ({ schema, httpPart }: { schema: unknown, httpPart?: s
   const type = schema as TSchema
   const check: TypeCheck<TSchema> = TypeCompiler.Compile(type)
   return data => {
-    const value = Value.Default(type, httpPart === 'body' ? data : Value.Convert(type, { ...data as object }))
+    const value = Value.Default(type, httpPart === 'body' ? data : withNumbers(type, data as object))
     if (check.Check(value)) return { value }
     const { path, message } = check.Errors(value).First()!
     return { error: new Error(`${httpPart ?? 'request'}${path} ${message.charAt(0).toLowerCase()}${message.slice(1)}`) }
   }
+}
+
+/** A query has only texts. */
+function withNumbers ({ properties = {} }: TSchema, data: object): object {
+  return Object.fromEntries(Object.entries(data).map(([name, value]) =>
+    [name, properties[name]?.type === 'integer' && /^-?\d{1,15}$/.test(value) ? Number(value) : value]))
 }
 
 /** Likewise for what is answered: our own views make it, and the tests hold it against its schema. */

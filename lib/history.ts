@@ -97,7 +97,7 @@ export function createHistory (context: Context, runner: Runner): History {
         nextSlot: new Date(nextSlot(now, settings.every, settings.offset)),
         lastSlot: instant(row.last_slot),
         lastSlotAhead: row.last_slot !== null && Number(row.last_slot) > Number(row.slot) + settings.every,
-        behindSlots: row.hold === 'served' ? 0 : 1 + Number(row.succeeded ? row.missed : row.since_made),
+        behindSlots: row.hold === 'served' ? 0 : 1 + Math.max(0, Number(row.succeeded ? row.missed : row.since_made)), // its clock may have been set back since
         notBefore: instant(row.not_before),
         pausedUntil: instant(row.paused_until),
         due: row.hold === null,

@@ -218,7 +218,7 @@ t.test('the history page by page is stable while runs are added', async t => {
   const stage = await setStage(t, cluster)
   const { app, ask } = await httpHost(t, stage)
   await app.hourlySync.get().runOnce({ force: true })
-  const now = Math.floor(Date.now() / HOUR) * HOUR
+  const now = Math.floor((await stage.clock.now()).getTime() / HOUR) * HOUR
   await stage.query(`delete from ${stage.schema}.run`)
   await seed(stage.query, stage.schema, stage.name, { from: now - 40 * HOUR, runs: Array.from({ length: 25 }, (_, index): Seeded => ({ slot: now - 30 * HOUR + index * HOUR })) })
   const slots: string[] = []
@@ -236,7 +236,7 @@ t.test('runs of one state, of one trigger, and of both', async t => {
   const stage = await setStage(t, cluster)
   const { app, ask } = await httpHost(t, stage)
   await app.hourlySync.get().runOnce({ force: true })
-  const now = Math.floor(Date.now() / HOUR) * HOUR
+  const now = Math.floor((await stage.clock.now()).getTime() / HOUR) * HOUR
   await seed(stage.query, stage.schema, stage.name, { from: now, runs: mixedRuns(now, 60) })
   for (const [query, fits] of [
     ['state=failed', (run: any) => run.state === 'failed'],
@@ -371,7 +371,7 @@ t.test('what was stored before a pattern was known is not shown either', async t
   const stage = await setStage(t, cluster)
   const { app, ask } = await httpHost(t, stage, { redact: ['plain.secret'] })
   await app.hourlySync.get().runOnce({ force: true })
-  const now = Math.floor(Date.now() / HOUR) * HOUR
+  const now = Math.floor((await stage.clock.now()).getTime() / HOUR) * HOUR
   await seed(stage.query, stage.schema, stage.name, { from: now - 9 * HOUR, runs: [{ slot: now - 3 * HOUR, state: 'failed', error: { name: 'Error', message: 'plain.secret', code: 'plain.secret' } }] })
   for (const path of ['/runs', '/', '/status']) t.notMatch((await ask(path)).body, 'plain.secret', path)
 })

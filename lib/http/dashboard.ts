@@ -56,7 +56,7 @@ export function addDashboard (fastify: FastifyInstance, { service, documented, o
       schema: documented({
         summary: `What the dashboard loads: ${name}`,
         querystring: AssetQuery,
-        response: { 200: { description: name, content: { [type.split(';')[0]!]: { schema: Type.String() } } } }
+        response: { 200: { description: name, content: { [type.split(';')[0]!]: { schema: Type.String() } } }, 400: Problem }
       })
     }, async (request, reply) => await reply
       .type(type)

@@ -166,7 +166,7 @@ function addEvents (fastify: FastifyInstance, { service, documented }: Shared): 
       summary: 'What happens, in whichever process, as server-sent events',
       description: '`started` (who runs), `progress` (`{ runId, done, total }`) and `ended` (the run, whose id is the id of the event).',
       headers: EventsHeaders,
-      response: { 200: { description: 'a stream of events', content: { 'text/event-stream': { schema: { type: 'string' } } } }, 503: Problem }
+      response: { 200: { description: 'a stream of events', content: { 'text/event-stream': { schema: { type: 'string' } } } }, 400: Problem, 503: Problem }
     })
   }, answering(service.settings)(streamEvents(hub, async limit => await service.runs({ limit }))))
 }

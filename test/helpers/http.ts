@@ -11,7 +11,9 @@ import { captureLog, type Log, type Stage } from './host.js'
 
 /** A host whose sync has routes, and whose every answer is held against the document that @fastify/swagger makes of them. */
 export interface HttpHost {
+  /** What the plugin is registered on. */
   app: FastifyInstance
+  root: FastifyInstance
   log: Log
   /** Where the routes are. */
   base: string
@@ -59,7 +61,7 @@ export async function httpHost (t: Test, stage: Stage, options: Options = {}, { 
     if (wrong !== undefined) t.fail(`the answer of ${path} fits its schema`, { wrong, body: answer.body.slice(0, 500), status: answer.statusCode })
     return answer
   }
-  return { app: inside, log, base, ask, start: async request => await ask('/runs', { method: 'POST', headers: { 'content-type': 'application/json' }, payload: '{}', ...request }) }
+  return { app: inside, root: app, log, base, ask, start: async request => await ask('/runs', { method: 'POST', headers: { 'content-type': 'application/json' }, payload: '{}', ...request }) }
 }
 
 interface Document { openapi: string, paths: Record<string, Record<string, { parameters?: Array<{ in: string, name: string }>, responses: Record<string, { description: string, content?: Record<string, { schema: object }> }> }>> }

@@ -255,7 +255,7 @@ t.test('every query parameter has its limits', async t => {
   for (const path of [
     '/runs?limit=0', '/runs?limit=101', '/runs?limit=ten', '/runs?limit=1.5', '/runs?limit=-1', '/runs?before=1', "/runs?before=' or true", '/runs?state=running', '/runs?state=failed&state=succeeded',
     '/runs?trigger=', '/runs?offset=1', '/slots?since=yesterday', '/slots?since=2025-13-45T99:99:99Z', '/slots?until=1e9', '/slots?since=2025-01-01T00:00:00Z&until=2026-01-01T00:00:00Z',
-    '/?run=1', '/?before=x'
+    '/?run=1', '/?before=x', `/assets/dashboard.js?v=${'x'.repeat(65)}`, `/runs/${'x'.repeat(101)}`
   ]) {
     const answer = await ask(path)
     t.equal(answer.statusCode, 400, path)

@@ -1,6 +1,7 @@
 import type { FastifyPluginAsync } from 'fastify'
 import fp from 'fastify-plugin'
 import * as errors from './lib/errors.js'
+import { prefixOf, routes } from './lib/http/routes.js'
 import { migrationSql } from './lib/migrations.js'
 import { parseOptions } from './lib/options.js'
 import { poolOf, registryOf } from './lib/registry.js'
@@ -29,6 +30,9 @@ const hourlySync: FastifyPluginAsync<HourlySyncOptions> = async (fastify, option
     fastify.decorate('hourlySync', registry)
     fastify.decorate('triggerSync', async name => await registry.get(name).trigger())
     fastify.decorate('isSyncing', async name => await registry.get(name).isSyncing())
+  }
+  if (settings.routes !== undefined) {
+    await fastify.register(routes, { prefix: prefixOf(settings.routes, settings.name), service, routes: settings.routes, pages: registry.pages })
   }
   fastify.addHook('onReady', async () => { // registration order does not matter
     service.open(registry.gate(poolOf(fastify, settings), fastify.log))

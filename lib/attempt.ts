@@ -103,7 +103,7 @@ export function createRunner (context: Context): Runner {
     } catch (error) {
       const bar = barred() ?? (request.signal?.aborted === true ? 'closing' : undefined)
       if (bar !== undefined) return notStarted(bar) // the wait was called off, or would have been
-      const refused = refusal(error, settings.schema)
+      const refused = refusal(error, settings.schema, settings.redact)
       if (refused.outcome === 'refused') context.forget()
       return { ...notStarted(refused.outcome, refused.reason), refusal: refused }
     } finally {

@@ -59,7 +59,7 @@ const RECORDING = 'recording the end of the run'
 export async function recordEnd (parts: Parts): Promise<Ended> {
   const { session, verdict, log } = parts
   const transient = verdict.state === 'failed' && judgedTransient(parts, verdict.error)
-  const error = verdict.state === 'succeeded' ? null : errorRecord(verdict.error, transient)
+  const error = verdict.state === 'succeeded' ? null : errorRecord(verdict.error, transient, parts.context.settings.redact)
   let ended: Ended | undefined
   let unanswered: Error = new FST_HOURLY_SYNC_LOCK_LOST('its session was ended before')
   if (session.usable) {
@@ -68,7 +68,7 @@ export async function recordEnd (parts: Parts): Promise<Ended> {
       if (ended === undefined) session.lose(new FST_HOURLY_SYNC_LOCK_LOST('the server says that this session does not hold it'))
       else await prune(parts, ended.now!)
     } catch (failure) {
-      log.warn({ err: logged(asError(failure)) }, 'the end of the run could not be recorded on its session')
+      log.warn({ err: logged(asError(failure), parts.context.settings.redact) }, 'the end of the run could not be recorded on its session')
       unanswered = new FST_HOURLY_SYNC_LOCK_LOST(`its end was not recorded, ${asError(failure).message}`, { cause: failure })
       session.destroy()
     }
@@ -115,7 +115,7 @@ async function recordLost ({ context, session, started, verdict, limit, lasted, 
   const { settings, statements, gate, clock } = context
   const { begun } = started
   const { state, error: kept } = verdict.state === 'succeeded' || session.lost !== undefined
-    ? { state: 'lock-lost' as const, error: errorRecord(why) }
+    ? { state: 'lock-lost' as const, error: errorRecord(why, false, settings.redact) }
     : { state: verdict.state, error: error! } // whatever is no success has one
   const wait = retryIn(context, begun.attempt, verdict.state === 'succeeded' ? undefined : verdict.error)
   try {
@@ -127,7 +127,7 @@ async function recordLost ({ context, session, started, verdict, limit, lasted, 
     const [row] = await limited(clock, asked, limit(), RECORDING)
     return { record: toRecord(row!), now: Number(row!.now), told: clock.elapsed(), notBefore: row!.not_before === null ? null : Number(row!.not_before), advanced: false }
   } catch (failure) {
-    log.warn({ err: logged(asError(failure)) }, 'the end of the run could not be recorded: the next holder of the lock finds that it vanished')
+    log.warn({ err: logged(asError(failure), settings.redact) }, 'the end of the run could not be recorded: the next holder of the lock finds that it vanished')
     return { ...nothing, record: unrecorded(settings.name, begun, state, lasted, kept) }
   }
 }
@@ -142,7 +142,7 @@ function retryIn ({ settings }: Context, attempt: number, error?: Error): { dela
 }
 
 function judgedTransient ({ context: { settings }, log }: Parts, error: Error): boolean {
-  const say = (thrown: unknown): void => { log.error({ err: logged(asError(thrown)) }, 'isTransient threw') }
+  const say = (thrown: unknown): void => { log.error({ err: logged(asError(thrown), settings.redact) }, 'isTransient threw') }
   try {
     const judged: unknown = settings.isTransient?.(error)
     if (typeof judged === 'boolean') return judged
@@ -175,7 +175,7 @@ async function prune ({ context: { settings, statements, clock }, session, start
     }
     await own(statements.pruned, [settings.name, ''])
   } catch (error) {
-    log.warn({ err: logged(asError(error)) }, 'the history could not be pruned')
+    log.warn({ err: logged(asError(error), settings.redact) }, 'the history could not be pruned')
   }
 }
 
@@ -185,16 +185,16 @@ function say (parts: Parts, { record }: Ended, transient: boolean): void {
   if (record.state === 'succeeded') return log.info(fields, 'sync succeeded')
   const error = verdict.state === 'succeeded' ? undefined : verdict.error
   const level = counts.has(record.state) && !transient ? 'error' : 'warn'
-  log[level]({ ...fields, err: error === undefined ? record.error : logged(error) }, `sync ${record.state}`)
-  if (error !== undefined && isReported(record.state, transient, started)) callOnError(settings.onError, error, run, log)
+  log[level]({ ...fields, err: error === undefined ? record.error : logged(error, settings.redact) }, `sync ${record.state}`)
+  if (error !== undefined && isReported(record.state, transient, started)) callOnError(settings, error, run, log)
 }
 
 /** The host's own hook: whatever it does harms nothing. */
-async function callOnError (onError: Parts['context']['settings']['onError'], error: Error, run: SyncRun, log: FastifyBaseLogger): Promise<void> {
+async function callOnError ({ onError, redact }: Parts['context']['settings'], error: Error, run: SyncRun, log: FastifyBaseLogger): Promise<void> {
   try {
     await onError?.(error, run)
   } catch (thrown) {
-    log.error({ err: logged(asError(thrown)) }, 'onError threw')
+    log.error({ err: logged(asError(thrown), redact) }, 'onError threw')
   }
 }
 

@@ -41,7 +41,8 @@ export interface Settings {
   readonly onError: ((error: unknown, run: SyncRun) => unknown) | undefined
 }
 
-const known: Array<keyof HourlySyncOptions> = [
+/** Every option there is. */
+export const optionNames: ReadonlyArray<keyof HourlySyncOptions> = [
   'name', 'sync', 'enabled', 'requires', 'start', 'startupDelay', 'every', 'offset', 'jitter', 'catchUp', 'firstRun', 'overlap',
   'initialSince', 'maxWindow', 'timeout', 'abandonAfter', 'retry', 'standby', 'heartbeat', 'closeTimeout', 'pg', 'pool', 'lock', 'lockName',
   'schema', 'migrate', 'history', 'isTransient', 'onError', 'redact', 'routes'
@@ -57,7 +58,7 @@ const HOUR = 3_600_000
  */
 export function parseOptions (options: HourlySyncOptions, environment: NodeJS.ProcessEnv = process.env): Settings {
   if (!isObject(options)) throw invalid('options', 'an object', options)
-  refuseUnknown(options as unknown as Record<string, unknown>, known, '')
+  refuseUnknown(options as unknown as Record<string, unknown>, optionNames, '')
 
   const name = key('name', options.name)
   const every = time('every', options.every, '1h', 1_000)

@@ -1,7 +1,7 @@
 import type { FastifyPluginAsync } from 'fastify'
 import fp from 'fastify-plugin'
 import * as errors from './lib/errors.js'
-import { prefixOf, routes } from './lib/http/routes.js'
+import { placeOf, routes } from './lib/http/routes.js'
 import { migrationSql } from './lib/migrations.js'
 import { parseOptions } from './lib/options.js'
 import { poolOf, registryOf } from './lib/registry.js'
@@ -24,6 +24,7 @@ const hourlySync: FastifyPluginAsync<HourlySyncOptions> = async (fastify, option
   const settings = parseOptions(options)
   const service = createService(settings, fastify.log)
   const registry = registryOf(fastify)
+  const earlier = registry.names
 
   registry.add(service)
   if (!fastify.hasDecorator('hourlySync')) {
@@ -32,7 +33,8 @@ const hourlySync: FastifyPluginAsync<HourlySyncOptions> = async (fastify, option
     fastify.decorate('isSyncing', async name => await registry.get(name).isSyncing())
   }
   if (settings.routes !== undefined) {
-    await fastify.register(routes, { prefix: prefixOf(settings.routes, settings.name), service, routes: settings.routes, pages: registry.pages })
+    const place = placeOf(settings.routes, settings.name, earlier)
+    await fastify.register(routes, { prefix: place.pattern, service, routes: settings.routes, place, pages: registry.pages })
   }
   fastify.addHook('onReady', async () => { // registration order does not matter
     service.open(registry.gate(poolOf(fastify, settings), fastify.log))

@@ -84,7 +84,7 @@ t.test('a slot that the sync came into being in is not missing either', async t 
 })
 
 t.test('slots whose runs are pruned are not missing', async t => {
-  const made = await past(t, [{ slot: slot(1), since: slot(1) }], { options: { history: { keepFor: '150m' } } })
+  const made = await past(t, [{ slot: slot(1), since: slot(1) }], { options: { history: { keepFor: '151m' } } })
   t.strictSame(await states(made, 5, 1), ['unknown', 'unknown', 'unknown', 'missing', 'on-time'])
 })
 

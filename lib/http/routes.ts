@@ -10,7 +10,7 @@ import { createFeed } from './feed.js'
 import { health } from './health.js'
 import { createHub } from './hub.js'
 import type { RouteSettings } from './options.js'
-import { defaultPath, defaultPattern, patternParts, relative } from './prefix.js'
+import { defaultPlace, type Place, relative } from './prefix.js'
 import {
   type AskedRuns, type AskedSlots, BareHealth, documenting, EventsHeaders, Health, NoBody, NotStarted, Problem, Run, RunId, RunList, Running, RunsQuery, SlotList,
   SlotsQuery, Started, Status
@@ -22,21 +22,21 @@ export type Pages = Map<string, string | undefined>
 interface Options {
   service: Service
   routes: RouteSettings
+  /** Its pattern is the `prefix` as well. */
+  place: Place
   pages: Pages
 }
 
-/** Where the routes of a sync are, below the context that registers them: for Fastify's own `prefix`. */
-export function prefixOf ({ prefix }: RouteSettings, name: string): string {
-  return prefix ?? defaultPattern(name)
+/** @param earlier - names of the syncs that were registered before */
+export function placeOf ({ prefix }: RouteSettings, name: string, earlier: readonly string[]): Place {
+  return prefix === undefined ? defaultPlace(name, earlier) : { pattern: prefix, path: prefix, parts: {} }
 }
 
 /** The routes of one sync: a plugin of their own, so that its hooks reach nothing else of the host. */
 export const routes: FastifyPluginAsync<Options> = async (fastify, options) => {
-  const { service, routes: settings, pages } = options
+  const { service, routes: settings, place, pages } = options
   const { name } = service
-  const parts = settings.prefix === undefined ? patternParts(name) : {}
-  const above = fastify.prefix.slice(0, fastify.prefix.length - prefixOf(settings, name).length)
-  const path = above + (settings.prefix ?? defaultPath(name))
+  const path = fastify.prefix.slice(0, fastify.prefix.length - place.pattern.length) + place.path
   pages.set(name, settings.dashboard ? path : undefined)
 
   fastify.setValidatorCompiler(validator)
@@ -45,7 +45,7 @@ export const routes: FastifyPluginAsync<Options> = async (fastify, options) => {
     reply.headers({ 'cache-control': 'no-store', 'x-content-type-options': 'nosniff', 'referrer-policy': 'no-referrer' })
   })
 
-  const shared = { service, settings, documented: documenting(parts) }
+  const shared = { service, settings, documented: documenting(place.parts) }
   if (settings.health.public) addHealth(fastify, shared)
   await fastify.register(async guarded => {
     for (const hook of [settings.onRequest ?? []].flat()) guarded.addHook('onRequest', hook as never)

@@ -6,6 +6,8 @@
   const byId = id => document.getElementById(id)
   const live = byId('live')
   const answer = byId('answer')
+  const ahead = Date.now() - new Date(document.body.dataset.now) // the viewer's clock may be wrong
+  const now = () => new Date(Date.now() - ahead)
   let zone = 'local'
   try { zone = localStorage.getItem('hourly-sync-zone') === 'utc' ? 'utc' : 'local' } catch {} // it may be forbidden
 
@@ -53,8 +55,7 @@
       if (!days.has(day)) days.set(day, { at, hours: Array.from({ length: 24 }, () => []) })
       days.get(day).hours[Number(hourOf.format(at))].push(...entry.querySelectorAll('.cell'))
     }
-    const now = new Date()
-    const today = dayOf.format(now)
+    const today = dayOf.format(now())
     const kept = [...days].filter(([day]) => day <= today).slice(-7)
     list.replaceChildren(...kept.map(([, { at, hours }]) => {
       const day = document.createElement('li')
@@ -111,6 +112,7 @@
     const at = text.querySelector('time')
     if (zone === 'local' && at !== null) at.after(` (${at.title || new Date(at.dateTime).toISOString().slice(0, 16).replace('T', ' ')} UTC)`)
     line.replaceChildren(...text.childNodes)
+    line.classList.add('told')
   }
   document.addEventListener('focusin', detail)
   document.addEventListener('mouseover', detail)
@@ -138,10 +140,9 @@
     const focused = element.contains(document.activeElement) ? document.activeElement : null
     const time = focused?.querySelector('time')?.dateTime
     const href = focused?.getAttribute('href')
-    const read = element.querySelector('#detail')?.textContent
+    const read = element.querySelector('#detail.told')
     element.replaceChildren(...content.childNodes)
-    const line = element.querySelector('#detail')
-    if (line !== null && read) line.textContent = read
+    if (read !== null) element.querySelector('#detail')?.replaceWith(read)
     dress(element)
     if (focused === null) return
     const again = [...element.querySelectorAll('a, [tabindex]')].find(other => time !== undefined ? other.querySelector('time')?.dateTime === time : other.getAttribute('href') === href)
@@ -266,7 +267,7 @@
   localise(document)
   for (const element of document.querySelectorAll('[data-live]')) dress(element)
   setInterval(() => {
-    for (const element of document.querySelectorAll('[data-since]')) element.textContent = span(Date.now() - new Date(element.dataset.since))
+    for (const element of document.querySelectorAll('[data-since]')) element.textContent = span(now() - new Date(element.dataset.since))
   }, 1_000)
   setInterval(refresh, 60_000) // hours pass without an event
   if (location.hash === '#run') byId('run')?.focus()

@@ -44,7 +44,7 @@ export function page (view: View): Markup {
 <link rel="stylesheet" href="assets/dashboard.css?v=${versions.style}">
 <script src="assets/dashboard.js?v=${versions.script}" defer></script>
 </head>
-<body>
+<body data-now="${at.toISOString()}">
 ${symbols()}
 <a class="skip" href="#now">To the state of the sync</a>
 <header>

@@ -109,7 +109,7 @@ export const peers: Record<string, (setting: Setting) => Promise<Peer>> = {
     return {
       async trigger () {
         const begun = first.next()
-        await boss.send('benchmark')
+        await boss.send('benchmark', {})
         await begun
       },
       async close () {
@@ -140,7 +140,7 @@ export const peers: Record<string, (setting: Setting) => Promise<Peer>> = {
     return {
       async trigger () {
         const begun = first.next()
-        await runner.addJob('benchmark')
+        await runner.addJob('benchmark', {})
         await begun
       },
       async close () {

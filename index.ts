@@ -1,6 +1,7 @@
 import type { FastifyPluginAsync } from 'fastify'
 import fp from 'fastify-plugin'
 import * as errors from './lib/errors.js'
+import { placeOf, routes } from './lib/http/routes.js'
 import { migrationSql } from './lib/migrations.js'
 import { parseOptions } from './lib/options.js'
 import { poolOf, registryOf } from './lib/registry.js'
@@ -23,12 +24,17 @@ const hourlySync: FastifyPluginAsync<HourlySyncOptions> = async (fastify, option
   const settings = parseOptions(options)
   const service = createService(settings, fastify.log)
   const registry = registryOf(fastify)
+  const earlier = registry.names
 
   registry.add(service)
   if (!fastify.hasDecorator('hourlySync')) {
     fastify.decorate('hourlySync', registry)
     fastify.decorate('triggerSync', async name => await registry.get(name).trigger())
     fastify.decorate('isSyncing', async name => await registry.get(name).isSyncing())
+  }
+  if (settings.routes !== undefined) {
+    const place = placeOf(settings.routes, settings.name, earlier)
+    await fastify.register(routes, { prefix: place.pattern, service, routes: settings.routes, place, pages: registry.pages })
   }
   fastify.addHook('onReady', async () => { // registration order does not matter
     service.open(registry.gate(poolOf(fastify, settings), fastify.log))

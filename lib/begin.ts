@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto'
+import { applicationName } from './announce.js'
 import type { Context } from './context.js'
 import { lockHalves } from './lock-key.js'
 import { type Begun, worker } from './record.js'
@@ -130,10 +131,4 @@ function toStarted (id: string, row: BeginRow): Started {
     wholeEnd: Number(row.whole_end),
     backfill: null
   }
-}
-
-/** Who holds the lock, in the 63 bytes that `pg_stat_activity` shows; a long name is cut, host and pid are not. */
-function applicationName (name: string): string {
-  const who = `@${worker.host.slice(0, 20)}:${worker.pid}`
-  return `hourly-sync:${name.slice(0, 51 - who.length)}${who}`.replace(/[^ -~]/g, '?') // as the server would, but byte for letter
 }

@@ -8,6 +8,10 @@ export const FST_HOURLY_SYNC_INVALID_OPTION = createError<[string, string, strin
 export const FST_HOURLY_SYNC_DUPLICATE = createError<[string, string]>(
   'FST_HOURLY_SYNC_DUPLICATE', "sync '%s' has the lock of sync '%s', which is registered already: names and lock names are unique in an app")
 
+/** Routes were asked for without a hook that guards them. Thrown while registering. */
+export const FST_HOURLY_SYNC_ROUTES_UNGUARDED = createError<[string]>(
+  'FST_HOURLY_SYNC_ROUTES_UNGUARDED', "the routes of sync '%s' let anyone start runs and read errors: give 'routes' a hook as 'onRequest' or 'preHandler', or say 'public: true'")
+
 /** There is no pool to work with. Rejects `ready()`. */
 export const FST_HOURLY_SYNC_NO_POOL = createError<[string, string]>(
   'FST_HOURLY_SYNC_NO_POOL', "sync '%s' found no pg.Pool at %s: register @fastify/postgres or hand in the option 'pool'")
@@ -91,6 +95,26 @@ export const FST_HOURLY_SYNC_INVALID_RESULT = createError<[string, string]>(
 /** A statement of the run failed and nobody looked at its promise. The run failed. */
 export const FST_HOURLY_SYNC_UNOBSERVED = createError<[string, { cause: unknown }?]>(
   'FST_HOURLY_SYNC_UNOBSERVED', 'a call of run.%s failed and nobody awaited it')
+
+/** A request of another site's page to start a run. Answered with 403. */
+export const FST_HOURLY_SYNC_CROSS_SITE = createError(
+  'FST_HOURLY_SYNC_CROSS_SITE', 'a run cannot be started from the page of another site', 403)
+
+/** A request to start a run that is not `application/json`, as any other site's form could send it. Answered with 415. */
+export const FST_HOURLY_SYNC_NOT_JSON = createError(
+  'FST_HOURLY_SYNC_NOT_JSON', 'a request that starts a run has to be application/json', 415)
+
+/** No run of this sync has that id. Answered with 404. */
+export const FST_HOURLY_SYNC_NO_RUN = createError(
+  'FST_HOURLY_SYNC_NO_RUN', 'no run of this sync has that id', 404)
+
+/** As many clients as may listen to the events of this process do. Answered with 503. */
+export const FST_HOURLY_SYNC_LISTENERS = createError<[number]>(
+  'FST_HOURLY_SYNC_LISTENERS', '%d clients listen to the events of this process, and no more may', 503)
+
+/** A question to the database got no answer. Answered with 503. */
+export const FST_HOURLY_SYNC_UNANSWERED = createError<[string, { cause: unknown }?]>(
+  'FST_HOURLY_SYNC_UNANSWERED', 'the database could not be asked: %s', 503)
 
 // of run.upsert, beside what throws them
 export * from './upsert/errors.js'

@@ -40,10 +40,15 @@ const secrets: Pattern[] = [
   [new RegExp(String.raw`(${named}${between})(?![\\"'[])[^\s"'&,;\\]+`, 'gi'), '$1***']
 ]
 
-/** Takes secrets out of a text and cuts it, so that it can be stored and shown. */
-export function redact (text: string): string {
+/**
+ * Takes secrets out of a text and cuts it, so that it can be stored and shown.
+ *
+ * @param further - patterns of the host, global; they come first, while the text is as the host wrote it
+ */
+export function redact (text: string, further: readonly RegExp[] = []): string {
   // cut first as well: the time a pattern takes must not depend on what a server sends
-  const clean = secrets.reduce((rest, [pattern, instead]) => rest.replace(pattern, instead), text.slice(0, 4 * LONGEST).replaceAll('\0', ''))
+  const patterns = [...further.map((pattern): Pattern => [pattern, '***']), ...secrets]
+  const clean = patterns.reduce((rest, [pattern, instead]) => rest.replace(pattern, instead), text.slice(0, 4 * LONGEST).replaceAll('\0', ''))
   const cut = clean.length > LONGEST ? `${clean.slice(0, LONGEST - 1)}…` : clean
   return cut.toWellFormed() // jsonb takes neither NUL nor half of a surrogate pair
 }
@@ -61,21 +66,22 @@ export function asError (thrown: unknown): Error {
   }
 }
 
-interface Loose { code?: unknown, status?: unknown, statusCode?: unknown, response?: { status?: unknown, statusCode?: unknown }, cause?: unknown }
+interface Loose { name?: unknown, code?: unknown, status?: unknown, statusCode?: unknown, response?: { status?: unknown, statusCode?: unknown }, cause?: unknown }
 
 function statusOf (error: Loose): number | undefined {
   return [error.statusCode, error.status, error.response?.status, error.response?.statusCode].find(value => typeof value === 'number')
 }
 
 /**
- * Whether a failure is expected to pass by itself: a {@link TransientSyncError}, a network error, or an HTTP status of
- * 408, 429, 502, 503 or 504, on the error itself or on one of its causes (`fetch` hides the network's error in `cause`).
+ * Whether a failure is expected to pass by itself: a {@link TransientSyncError}, a network error, a `TimeoutError` as `AbortSignal.timeout()` makes one, or an HTTP
+ * status of 408, 429, 502, 503 or 504, on the error itself or on one of its causes (`fetch` hides the network's error in `cause`).
  */
 export function isTransient (error: unknown): boolean {
   let at: unknown = error
   for (let depth = 0; depth < 5 && typeof at === 'object' && at !== null; depth++) {
     const loose = at as Loose
     if (at instanceof TransientSyncError) return true
+    if (loose.name === 'TimeoutError') return true
     if (typeof loose.code === 'string' && network.has(loose.code)) return true
     if (passing.has(statusOf(loose) as number)) return true
     at = loose.cause
@@ -93,27 +99,37 @@ export function endsSession (error: unknown): boolean {
 }
 
 /** What is kept of an error in the history: redacted, cut, without its stack. */
-export function errorRecord (error: Error, transient = false): ErrorRecord {
+export function errorRecord (error: Error, transient = false, further: readonly RegExp[] = []): ErrorRecord {
   const { code } = error as Loose
   const statusCode = statusOf(error as Loose)
   return {
-    name: redact(String(error.name)),
-    message: redact(String(error.message)),
-    ...(typeof code === 'string' && { code: redact(code) }),
+    name: redact(String(error.name), further),
+    message: redact(String(error.message), further),
+    ...(typeof code === 'string' && { code: redact(code, further) }),
     ...(statusCode !== undefined && { statusCode }),
     ...(transient && { transient })
   }
 }
 
+/** A stored error as it may be shown: it may have been stored before a pattern was known. */
+export function shownError<E extends ErrorRecord> (error: E, further: readonly RegExp[]): E {
+  return {
+    ...error,
+    name: redact(error.name, further),
+    message: redact(error.message, further),
+    ...(error.code !== undefined && { code: redact(error.code, further) })
+  }
+}
+
 /** An error as it may be logged: with the same redaction as what is stored. */
-export function logged (error: Error): Error {
+export function logged (error: Error, further: readonly RegExp[] = []): Error {
   const { code, cause } = error as Loose
-  const copy = Object.assign(new Error(redact(String(error.message))), {
-    ...(typeof code === 'string' && { code }),
-    ...(cause !== undefined && { cause: redact(ofCause(cause)) })
+  const copy = Object.assign(new Error(redact(String(error.message), further)), {
+    ...(typeof code === 'string' && { code: redact(code, further) }),
+    ...(cause !== undefined && { cause: redact(ofCause(cause), further) })
   })
-  copy.name = error.name
-  copy.stack = redact(String(error.stack))
+  copy.name = redact(String(error.name), further)
+  copy.stack = redact(String(error.stack), further)
   // a log's serializer takes the type from here
   Object.defineProperty(copy, 'constructor', { value: error.constructor, enumerable: false })
   return copy

@@ -1,13 +1,16 @@
+import { announced } from './announce.js'
 import type { Runner } from './attempt.js'
 import type { Plan } from './begin.js'
 import type { Context } from './context.js'
 import { FST_HOURLY_SYNC_INVALID_OPTION } from './errors.js'
-import { asError, redact } from './failure.js'
+import { asError, redact, shownError } from './failure.js'
 import { lockHalves } from './lock-key.js'
 import { instant, type Mark, parsed, toHolder, toRecord } from './record.js'
 import { isWedged, nextSlot } from './schedule.js'
+import { sharedAnswer } from './shared-answer.js'
+import type { HealthRow, LookRow } from './sql-history.js'
 import type { HolderRow, RunRow, StateRow } from './sql.js'
-import type { ErrorRecord, Hold, Holder, RunRecord, Status } from './types.js'
+import type { ErrorRecord, Hold, Holder, Progress, RunRecord, RunsOptions, Status } from './types.js'
 
 /** Reading: who is syncing, what the past came to. Reads through the pool, one statement a question, and never holds a client. */
 export interface History {
@@ -17,30 +20,39 @@ export interface History {
   backfill: () => Promise<Plan | null>
   /** What the database knows of a {@link Status}. */
   known: () => Promise<Known>
-  runs: (options?: { limit?: number, before?: string }) => Promise<RunRecord[]>
+  runs: (options?: RunsOptions) => Promise<RunRecord[]>
+  /** A run of this sync. */
+  run: (id: string) => Promise<RunRecord | null>
+  /** Those of the ids that have ended, in that order. */
+  ended: (ids: string[]) => Promise<RunRecord[]>
+  /** What listeners are told of, in one statement. */
+  look: () => Promise<Seen>
+  /** When a slot was last served, and the server's clock. Epoch milliseconds. */
+  health: () => Promise<{ now: number, succeededAt: number | null }>
 }
 
-export type Known = Pick<Status, 'syncing' | 'holder' | 'wedged' | 'lastSuccess' | 'lastRun' | 'lastError' | 'watermark' | 'backfill' | 'slot' | 'nextSlot' | 'lastSlot' | 'lastSlotAhead' | 'behindSlots' | 'notBefore' | 'pausedUntil' | 'due' | 'hold'>
+/** What a look for listeners saw. */
+export interface Seen {
+  holder: Holder | null
+  progress: Progress | null
+  /** `id state` of the newest runs, newest first. */
+  newest: string[]
+}
 
-/** How long an answer to "who holds the lock" serves. Milliseconds. */
-const FRESH = 500
+export type Known = Pick<Status, 'syncing' | 'holder' | 'progress' | 'wedged' | 'lastSuccess' | 'lastRun' | 'lastError' | 'watermark' | 'backfill' | 'slot' | 'nextSlot' | 'lastSlot' | 'lastSlotAhead' | 'behindSlots' | 'notBefore' | 'pausedUntil' | 'due' | 'hold'>
 
 const uuid = /^[\da-f]{8}-(?:[\da-f]{4}-){3}[\da-f]{12}$/i
 
 export function createHistory (context: Context, runner: Runner): History {
-  const { settings, statements, gate, key, clock } = context
+  const { settings, statements, readings, gate, key, clock } = context
   const { classid, objid } = lockHalves(key)
   const identity = [settings.name, '']
-  let question: { at: number, answer: Promise<HolderRow | undefined> } | undefined
+  const shown = sharedAnswer(clock, async () => (await gate.ask<HolderRow>(statements.holder, [classid, objid]))[0])
+  const served = sharedAnswer(clock, async () => (await gate.ask<HealthRow>(readings.health, identity))[0]!)
 
-  /** One question is in flight per process, and its answer serves for half a second. */
-  async function shown (): Promise<HolderRow | undefined> {
-    if (question === undefined || clock.elapsed() - question.at > FRESH) {
-      const asked = { at: Infinity, answer: gate.ask<HolderRow>(statements.holder, [classid, objid]).then(rows => rows[0]) }
-      question = asked
-      asked.answer.then(() => { asked.at = clock.elapsed() }, () => { question = undefined })
-    }
-    return await question.answer
+  function record (row: RunRow): RunRecord {
+    const run = toRecord(row)
+    return run.error === null ? run : { ...run, error: shownError(run.error, settings.redact) }
   }
 
   async function state (): Promise<StateRow> {
@@ -67,25 +79,25 @@ export function createHistory (context: Context, runner: Runner): History {
       // one after the other: a question holds one client of the pool, not four
       const holding = await shown()
       const row = await state()
-      const [lastRun] = await gate.ask<RunRow>(statements.runs, [...identity, 1, null])
-      const [lastSuccess] = await gate.ask<RunRow>(statements.lastSuccess, identity)
+      const [lastRun] = await gate.ask<RunRow>(readings.runs, [...identity, 1, null, null, null])
+      const [lastSuccess] = await gate.ask<RunRow>(readings.lastSuccess, identity)
       const now = Number(row.now)
       const mark = parsed<Mark>(row.started)
-      const served = row.hold === 'served'
       return {
         syncing: holding !== undefined,
         holder: holding === undefined ? null : toHolder(holding, mark),
+        progress: holding === undefined ? null : announced(holding.application_name, mark?.id),
         wedged: holding !== undefined && isWedged(settings, mark, now),
-        lastSuccess: lastSuccess === undefined ? null : toRecord(lastSuccess),
-        lastRun: lastRun === undefined ? null : toRecord(lastRun),
-        lastError: toLastError(row.last_failure),
+        lastSuccess: lastSuccess === undefined ? null : record(lastSuccess),
+        lastRun: lastRun === undefined ? null : record(lastRun),
+        lastError: toLastError(row.last_failure, settings.redact),
         watermark: instant(row.watermark),
         backfill: toBackfill(parsed<Plan>(row.backfill)),
         slot: instant(row.slot),
         nextSlot: new Date(nextSlot(now, settings.every, settings.offset)),
         lastSlot: instant(row.last_slot),
         lastSlotAhead: row.last_slot !== null && Number(row.last_slot) > Number(row.slot) + settings.every,
-        behindSlots: served ? 0 : 1 + Number(row.succeeded ? row.missed : row.since_made),
+        behindSlots: row.hold === 'served' ? 0 : 1 + Math.max(0, Number(row.succeeded ? row.missed : row.since_made)), // its clock may have been set back since
         notBefore: instant(row.not_before),
         pausedUntil: instant(row.paused_until),
         due: row.hold === null,
@@ -93,20 +105,45 @@ export function createHistory (context: Context, runner: Runner): History {
       }
     },
 
-    async runs ({ limit = 50, before } = {}) {
+    async runs ({ limit = 50, before, state, trigger } = {}) {
       if (!Number.isInteger(limit) || limit < 1 || limit > 1_000) throw new FST_HOURLY_SYNC_INVALID_OPTION('limit', 'a whole number from 1 to 1000', String(limit))
       if (before !== undefined && !uuid.test(before)) throw new FST_HOURLY_SYNC_INVALID_OPTION('before', 'the id of a run', `'${before}'`)
-      const rows = await gate.ask<RunRow>(statements.runs, [...identity, limit, before ?? null])
-      return rows.map(toRecord)
+      const rows = await gate.ask<RunRow>(readings.runs, [...identity, limit, before ?? null, state ?? null, trigger ?? null])
+      return rows.map(record)
+    },
+
+    async run (id) {
+      if (!uuid.test(id)) return null
+      const [row] = await gate.ask<RunRow>(readings.run, [...identity, id])
+      return row === undefined ? null : record(row)
+    },
+
+    ended: async ids => (await gate.ask<RunRow>(readings.theseRuns, [ids])).map(record),
+
+    async look () {
+      const [row] = await gate.ask<LookRow>(readings.look, [...identity, classid, objid])
+      const { started, backend, newest, ...shown } = row!
+      const mark = parsed<Mark>(started)
+      return {
+        holder: backend === null ? null : toHolder({ backend, ...shown }, mark),
+        progress: backend === null ? null : runner.current?.progress ?? announced(shown.application_name, mark?.id),
+        newest: newest === null ? [] : newest.split(',')
+      }
+    },
+
+    async health () {
+      const { now, succeeded_at: at } = await served()
+      return { now: Number(now), succeededAt: at === null ? null : Number(at) }
     }
   }
 }
 
 /** What a status says of a database that could not be asked. */
-export const unknown = (error: unknown): Known & { unavailable: string } => ({
-  unavailable: redact(asError(error).message),
+export const unknown = (error: unknown, further: readonly RegExp[]): Known & { unavailable: string } => ({
+  unavailable: redact(asError(error).message, further),
   syncing: false,
   holder: null,
+  progress: null,
   wedged: null,
   lastSuccess: null,
   lastRun: null,
@@ -128,8 +165,8 @@ function toBackfill (plan: Plan | null): Status['backfill'] {
   return plan && { since: new Date(plan.since), until: new Date(plan.until), position: new Date(plan.position) }
 }
 
-function toLastError (json: string | null): Status['lastError'] {
+function toLastError (json: string | null, further: readonly RegExp[]): Status['lastError'] {
   if (json === null) return null
   const { at, state, reported, ...error } = JSON.parse(json) as ErrorRecord & { at: number, state: string, reported: number | null }
-  return { ...error, at: new Date(at) }
+  return { ...shownError(error, further), at: new Date(at) }
 }

@@ -19,7 +19,7 @@ export function createLookLog (settings: Settings, log: FastifyBaseLogger): (att
       const { code = reason } = error as { code?: string } // a reason may hold numbers that change
       if (trouble === code) return
       trouble = code
-      log[outcome === 'refused' ? 'error' : 'warn']({ err: logged(error), outcome }, outcome === 'refused' ? 'sync refused' : 'database unavailable')
+      log[outcome === 'refused' ? 'error' : 'warn']({ err: logged(error, settings.redact), outcome }, outcome === 'refused' ? 'sync refused' : 'database unavailable')
       return
     }
     if (trouble !== undefined && (attempt.started || attempt.look !== null)) {

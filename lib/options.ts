@@ -1,8 +1,7 @@
-import { inspect } from 'node:util'
 import type { ClientConfig, Pool } from 'pg'
+import { bool, fn, group, inWords, invalid, isObject, object, oneOf, refuseUnknown, text, time } from './checks.js'
 import { duration } from './duration.js'
-import { FST_HOURLY_SYNC_INVALID_OPTION } from './errors.js'
-import { redact } from './failure.js'
+import { parseRoutes, type RouteSettings } from './http/options.js'
 import type { HourlySyncOptions, SyncFunction, SyncRun } from './types.js'
 
 /** The options, checked and complete. Durations are milliseconds. */
@@ -35,22 +34,21 @@ export interface Settings {
   readonly schema: string
   readonly migrate: boolean
   readonly keepFor: number
+  /** Global, and what they match is never nothing. */
+  readonly redact: readonly RegExp[]
+  readonly routes: RouteSettings | undefined
   readonly isTransient: ((error: unknown) => boolean) | undefined
   readonly onError: ((error: unknown, run: SyncRun) => unknown) | undefined
 }
 
-/** What Fastify itself hands to every plugin. */
-const fastifys = ['prefix', 'logLevel', 'logSerializers', 'encapsulate']
-
-const known: Array<keyof HourlySyncOptions> = [
+/** Every option there is. */
+export const optionNames: ReadonlyArray<keyof HourlySyncOptions> = [
   'name', 'sync', 'enabled', 'requires', 'start', 'startupDelay', 'every', 'offset', 'jitter', 'catchUp', 'firstRun', 'overlap',
   'initialSince', 'maxWindow', 'timeout', 'abandonAfter', 'retry', 'standby', 'heartbeat', 'closeTimeout', 'pg', 'pool', 'lock', 'lockName',
-  'schema', 'migrate', 'history', 'isTransient', 'onError'
+  'schema', 'migrate', 'history', 'isTransient', 'onError', 'redact', 'routes'
 ]
 
 const HOUR = 3_600_000
-
-const inWords = "milliseconds or a number with a unit such as '90s', '10m' or '1h'"
 
 /**
  * Checks the options of one sync and fills in the defaults. The caller's object is never changed.
@@ -60,7 +58,7 @@ const inWords = "milliseconds or a number with a unit such as '90s', '10m' or '1
  */
 export function parseOptions (options: HourlySyncOptions, environment: NodeJS.ProcessEnv = process.env): Settings {
   if (!isObject(options)) throw invalid('options', 'an object', options)
-  refuseUnknown(options as unknown as Record<string, unknown>, known, '')
+  refuseUnknown(options as unknown as Record<string, unknown>, optionNames, '')
 
   const name = key('name', options.name)
   const every = time('every', options.every, '1h', 1_000)
@@ -68,6 +66,7 @@ export function parseOptions (options: HourlySyncOptions, environment: NodeJS.Pr
   if (offset >= every) throw invalid('offset', `less than 'every' (${every} ms)`, options.offset)
   const jitter = time('jitter', options.jitter, 0)
   if (jitter >= every) throw invalid('jitter', `less than 'every' (${every} ms)`, options.jitter)
+  const timeout = time('timeout', options.timeout, '50m', 1)
   const history = options.history === undefined ? {} : group('history', options.history, ['keepFor'])
 
   return Object.freeze({
@@ -86,7 +85,7 @@ export function parseOptions (options: HourlySyncOptions, environment: NodeJS.Pr
     overlap: time('overlap', options.overlap, '10m'),
     initialSince: initialSince(options.initialSince),
     maxWindow: options.maxWindow === undefined ? null : time('maxWindow', options.maxWindow, 0, 1_000),
-    timeout: time('timeout', options.timeout, '50m', 1),
+    timeout,
     abandonAfter: time('abandonAfter', options.abandonAfter, '5m'),
     retry: retry(options.retry),
     standby: time('standby', options.standby, '15s', 100),
@@ -99,72 +98,10 @@ export function parseOptions (options: HourlySyncOptions, environment: NodeJS.Pr
     migrate: options.migrate === undefined ? true : bool('migrate', options.migrate),
     keepFor: time('history.keepFor', history.keepFor, '90d', 1_000),
     isTransient: options.isTransient === undefined ? undefined : fn('isTransient', options.isTransient) as Settings['isTransient'],
-    onError: options.onError === undefined ? undefined : fn('onError', options.onError) as Settings['onError']
+    onError: options.onError === undefined ? undefined : fn('onError', options.onError) as Settings['onError'],
+    redact: patterns(options.redact),
+    routes: parseRoutes(options.routes, { name, every, timeout })
   })
-}
-
-function invalid (option: string, expected: string, got: unknown): Error {
-  return new FST_HOURLY_SYNC_INVALID_OPTION(option, expected, shown(got))
-}
-
-/** A value as a message can show it: what is in an object may be a secret, and so may a part of a text. */
-function shown (value: unknown): string {
-  if (typeof value === 'string') return inspect(redact(value), { maxStringLength: 100 })
-  if (isObject(value) && !(value instanceof Date)) return 'an object'
-  return Array.isArray(value) ? 'an array' : inspect(value, { depth: -1 })
-}
-
-function isObject (value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
-}
-
-function object (option: string, value: unknown): Record<string, unknown> {
-  // a connection string, say, must not reach the log
-  if (!isObject(value)) throw new FST_HOURLY_SYNC_INVALID_OPTION(option, 'an object', Array.isArray(value) ? 'an array' : `a value of type ${value === null ? 'null' : typeof value}`)
-  return value
-}
-
-function group (option: string, value: unknown, names: string[]): Record<string, unknown> {
-  const given = object(option, value)
-  refuseUnknown(given, names, `${option}.`)
-  return given
-}
-
-function refuseUnknown (given: Record<string, unknown>, names: readonly string[], within: string): void {
-  for (const name of Object.keys(given)) {
-    if (names.includes(name) || (within === '' && fastifys.includes(name))) continue
-    // two letters of a name of two are all of it
-    const near = names.find(candidate => distance(candidate.toLowerCase(), name.toLowerCase()) <= Math.min(2, candidate.length / 2))
-    // the value may be a secret
-    throw new FST_HOURLY_SYNC_INVALID_OPTION(`${within}${name}`,
-      near === undefined ? `one of ${names.join(', ')}` : `spelled '${within}${near}' (did you mean that?)`, `'${name}'`)
-  }
-}
-
-/** Levenshtein distance: how many letters to add, drop or change. */
-function distance (a: string, b: string): number {
-  let row = Array.from({ length: b.length + 1 }, (_, j) => j)
-  for (let i = 1; i <= a.length; i++) {
-    const next = [i]
-    for (let j = 1; j <= b.length; j++) {
-      next.push(Math.min(next[j - 1]! + 1, row[j]! + 1, row[j - 1]! + (a[i - 1] === b[j - 1] ? 0 : 1)))
-    }
-    row = next
-  }
-  return row[b.length]!
-}
-
-function time (option: string, value: unknown, preset: string | number, least = 0, most = Infinity): number {
-  const ms = duration(value === undefined ? preset : value)
-  if (ms === undefined) throw invalid(option, inWords, value)
-  if (ms < least) throw invalid(option, `at least ${least} ms`, value)
-  if (ms > most) throw invalid(option, `at most ${most} ms`, value)
-  return ms
-}
-
-function text (option: string, value: unknown): string {
-  if (typeof value !== 'string' || value === '') throw invalid(option, 'a text', value)
-  return value
 }
 
 function key (option: string, value: unknown): string {
@@ -180,24 +117,6 @@ function schema (value: unknown): string {
   // PostgreSQL cuts longer names, and two of them would then be one
   if (Buffer.byteLength(name) > 63) throw invalid('schema', 'at most 63 bytes long', value)
   return name
-}
-
-function bool (option: string, value: unknown): boolean {
-  if (typeof value !== 'boolean') throw invalid(option, 'true or false', value)
-  return value
-}
-
-function fn (option: string, value: unknown): unknown {
-  if (typeof value !== 'function') throw invalid(option, 'a function', value)
-  return value
-}
-
-/** `undefined` is the first. */
-function oneOf<T extends string> (option: string, value: unknown, choices: [T, ...T[]]): T {
-  if (value === undefined) return choices[0]
-  const found = choices.find(choice => choice === value)
-  if (found === undefined) throw invalid(option, choices.map(choice => `'${choice}'`).join(' or '), value)
-  return found
 }
 
 function loopOn (value: unknown, environment: NodeJS.ProcessEnv): boolean {
@@ -230,6 +149,19 @@ function retry (value: unknown): Settings['retry'] {
     delay: time('retry.delay', given.delay, '1m'),
     maxDelay: time('retry.maxDelay', given.maxDelay, '15m')
   })
+}
+
+/** A text is taken as it stands. */
+function patterns (value: unknown): readonly RegExp[] {
+  if (value === undefined) return Object.freeze([])
+  if (!Array.isArray(value)) throw invalid('redact', 'an array of RegExps and texts', value)
+  return Object.freeze(value.map((entry: unknown) => {
+    if (typeof entry === 'string' && entry !== '') return new RegExp(entry.replaceAll(/[\\^$.*+?()[\]{}|]/g, '\\$&'), 'g')
+    if (entry instanceof RegExp && !new RegExp(entry.source, entry.flags.replace(/[gy]/g, '')).test('')) {
+      return new RegExp(entry.source, `${entry.flags.replace(/[gy]/g, '')}g`)
+    }
+    throw invalid('redact', 'an array of RegExps and texts that match something', typeof entry === 'string' ? 'an empty text' : entry)
+  }))
 }
 
 function pool (value: unknown): Pool {

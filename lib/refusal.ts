@@ -21,11 +21,11 @@ const absent = new Set(['42P01', '42703', '3F000'])
 const ours = [FST_HOURLY_SYNC_POOLED, FST_HOURLY_SYNC_READ_ONLY, FST_HOURLY_SYNC_RIGHTS, FST_HOURLY_SYNC_SCHEMA]
 
 /** Tells what an error of a look means. Everything that is not known as a refusal is expected to pass. */
-export function refusal (thrown: unknown, schema: string): Refusal {
+export function refusal (thrown: unknown, schema: string, further: readonly RegExp[] = []): Refusal {
   const error = meaning(asError(thrown), schema)
   return {
     outcome: ours.some(kind => error instanceof kind) ? 'refused' : 'unavailable',
-    reason: redact(error.message),
+    reason: redact(error.message, further),
     error
   }
 }

@@ -5,12 +5,15 @@ import { createPoolGate, type PoolGate } from './connections.js'
 import {
   FST_HOURLY_SYNC_DUPLICATE, FST_HOURLY_SYNC_NAME_REQUIRED, FST_HOURLY_SYNC_NATIVE, FST_HOURLY_SYNC_NO_POOL, FST_HOURLY_SYNC_UNKNOWN
 } from './errors.js'
+import type { Pages } from './http/routes.js'
 import type { Settings } from './options.js'
 import type { Service } from './service.js'
 import type { HourlySyncRegistry } from './types.js'
 
 /** The syncs of one app, and what they share. */
 export interface Registry extends HourlySyncRegistry {
+  /** Where the syncs have their pages. */
+  readonly pages: Pages
   /** @throws FST_HOURLY_SYNC_DUPLICATE */
   add: (service: Service) => void
   gate: (pool: Pool, log: FastifyBaseLogger) => PoolGate
@@ -28,14 +31,17 @@ export function registryOf (fastify: FastifyInstance): Registry {
 function createRegistry (): Registry {
   const services = new Map<string, Service>()
   const gates = new Map<Pool, PoolGate>()
+  const pages: Pages = new Map()
   const quoted = (): string => [...services.keys()].map(name => `'${name}'`).join(', ')
 
   return {
+    pages,
     add (service) {
       for (const other of services.values()) {
         if (other.name === service.name || other.lockKey === service.lockKey) throw new FST_HOURLY_SYNC_DUPLICATE(service.name, other.name)
       }
       services.set(service.name, service)
+      pages.set(service.name, undefined)
     },
     get names () { return [...services.keys()] },
     get (name) {

@@ -1,3 +1,4 @@
+import { createAnnouncer, tidy } from './announce.js'
 import type { Started } from './begin.js'
 import type { Context } from './context.js'
 import { wait } from './clock.js'
@@ -77,6 +78,8 @@ export function conduct ({ context, session, started }: Parts): Conducted {
     wait(clock, ms, over.signal).then(passed => { if (passed) fn() })
   }
 
+  const announcing = new AbortController()
+  const announce = createAnnouncer({ context, session, begun, over: announcing.signal })
   const run = toSyncRun()
   let isSettled = false
   const answer = callHost()
@@ -96,6 +99,7 @@ export function conduct ({ context, session, started }: Parts): Conducted {
   /** The host's function, and then what it left on the session, each only as long as the run is not cut. */
   async function played (): Promise<Settled> {
     const settled = await answer
+    announcing.abort() // or it might take the session between here and the end
     lent.seal()
     const left = await lent.settle()
     return 'error' in settled || left === undefined ? settled : { error: left }
@@ -111,7 +115,7 @@ export function conduct ({ context, session, started }: Parts): Conducted {
       return await carryOut()
     } catch (thrown) {
       session.destroy()
-      return { ...nothing, record: unrecorded(settings.name, begun, 'failed', Math.round(clock.elapsed() - start), errorRecord(asError(thrown))) }
+      return { ...nothing, record: unrecorded(settings.name, begun, 'failed', Math.round(clock.elapsed() - start), errorRecord(asError(thrown), false, settings.redact)) }
     } finally {
       over.abort()
       for (const cancel of closing) cancel()
@@ -136,6 +140,7 @@ export function conduct ({ context, session, started }: Parts): Conducted {
     heartbeat()
     const settled = await Promise.race([played(), isCut])
     over.abort()
+    announcing.abort()
     lent.end()
     if (session.usable && session.busy()) await session.seize() // the run was cut
     const verdict: Verdict = aborted ?? ('error' in settled ? { state: 'failed', error: settled.error } : { state: 'succeeded', result: settled.result })
@@ -162,7 +167,10 @@ export function conduct ({ context, session, started }: Parts): Conducted {
       upsert: lent.upsert,
       client: createFacade(lent.query),
       checkpoint: reached => checkpoint({ context, session, lent, started }, reached),
-      progress: (done, total) => { progress = { done, total: total ?? null } },
+      progress: (done, total) => {
+        progress = tidy(done, total)
+        announce(progress)
+      },
       sleep: async ms => {
         if (!await wait(clock, ms, abort.signal)) throw abort.signal.reason
       }

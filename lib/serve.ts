@@ -57,7 +57,7 @@ export function serve ({ context, session, first }: Parts): Serving {
       const ended = await conducted.finished
       if (started.backfill !== null || plan === null) last = ended
       const further = await next(ended).catch(error => {
-        context.log.warn({ err: logged(asError(error)) }, 'the next slice could not begin')
+        context.log.warn({ err: logged(asError(error), context.settings.redact) }, 'the next slice could not begin')
         session.destroy()
       })
       if (further === undefined) break

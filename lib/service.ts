@@ -8,6 +8,8 @@ import type { Context } from './context.js'
 import { FST_HOURLY_SYNC_INVALID_OPTION, FST_HOURLY_SYNC_NO_POOL } from './errors.js'
 import { asError } from './failure.js'
 import { createHistory, type History, unknown } from './history.js'
+import { createSlots, type Slots } from './slots.js'
+import { readings } from './sql-history.js'
 import { lockKey } from './lock-key.js'
 import { type Loop, startLoop } from './loop.js'
 import { createLookLog } from './look-log.js'
@@ -25,6 +27,9 @@ export interface Service extends HourlySync {
   readonly face: HourlySync
   /** The app is ready: from here on there is a pool. Does no database work. */
   open: (gate: PoolGate) => void
+  readonly clock: Clock
+  /** What the routes read. */
+  readonly reading: { history: History, slots: Slots }
   /** The app begins to close: no more runs, and a run under way is told to stop. Does not wait. */
   abort: () => void
   /** The app closes: waits for a run under way, at most `closeTimeout`. */
@@ -34,6 +39,7 @@ export interface Service extends HourlySync {
 interface Opened {
   runner: Runner
   history: History
+  slots: Slots
 }
 
 export function createService (settings: Settings, parent: FastifyBaseLogger, clock: Clock = systemClock): Service {
@@ -46,8 +52,10 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
   let closeBy: number | undefined
   let fresh = true // for `runOnce`: as good as a process that has just booted
 
+  const notReady = (): Error => new FST_HOURLY_SYNC_NO_POOL(settings.name, 'this moment: the app is not ready yet')
+
   function parts (): Opened {
-    if (opened === undefined) throw new FST_HOURLY_SYNC_NO_POOL(settings.name, 'this moment: the app is not ready yet')
+    if (opened === undefined) throw notReady()
     return opened
   }
 
@@ -99,19 +107,20 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
   }
 
   async function status (): Promise<Status> {
-    const { runner, history } = parts()
-    const known = await history.known().then(found => ({ ...found, unavailable: null }), unknown)
-    const own = runner.current
+    const known = opened === undefined
+      ? unknown(notReady(), settings.redact)
+      : await opened.history.known().then(found => ({ ...found, unavailable: null }), error => unknown(error, settings.redact))
+    const own = opened?.runner.current
     return {
       name: settings.name,
       target: '',
       enabled: loop !== undefined,
       disabledBecause: loop === undefined ? whyOff() : null,
-      progress: own?.progress ?? null,
       aborted: own?.aborted ?? null,
       nextLook: loop === undefined || loop.nextLook === null ? null : new Date(loop.nextLook),
       lastLook,
       ...known,
+      progress: own?.progress ?? known.progress,
       syncing: known.syncing || (own !== undefined && !own.over)
     }
   }
@@ -119,6 +128,7 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
   function whyOff (): string {
     if (settings.missing.length > 0) return `not configured: ${settings.missing.join(', ')}`
     if (closeBy !== undefined) return 'closing'
+    if (opened === undefined) return 'not ready'
     return settings.enabled ? 'stopped' : 'not enabled'
   }
 
@@ -151,13 +161,17 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
     runOnce,
     status,
     isSyncing: async () => await parts().history.isSyncing(),
-    runs: async (options?: Parameters<HourlySync['runs']>[0]) => await parts().history.runs(options)
+    runs: async (options?: Parameters<HourlySync['runs']>[0]) => await parts().history.runs(options),
+    run: async (id: string) => await parts().history.run(id),
+    slots: async (range?: Parameters<HourlySync['slots']>[0]) => await parts().slots.list(range)
   })
 
   return {
     ...face,
     settings,
+    clock,
     face,
+    get reading () { return parts() },
 
     open (gate) {
       const source = settings.lock === undefined ? gate : createDirectSource(settings.lock, clock)
@@ -165,6 +179,7 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
         settings,
         key,
         statements: statements(settings.schema),
+        readings: readings(settings.schema),
         clock,
         log,
         gate,
@@ -175,7 +190,7 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
       }
       const runner = createRunner(context)
       warnAboutPool(gate.pool, settings, log)
-      opened = { runner, history: createHistory(context, runner) }
+      opened = { runner, history: createHistory(context, runner), slots: createSlots(context) }
       if (settings.missing.length > 0) log.warn({ missing: settings.missing }, 'sync is not configured: the loop stays off')
     },
 

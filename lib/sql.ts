@@ -40,12 +40,12 @@ export function identifier (name: string): string {
 }
 
 /** An instant column as whole epoch milliseconds. */
-const ms = (column: string): string => `floor(extract(epoch from ${column}) * 1000)::bigint`
+export const ms = (column: string): string => `floor(extract(epoch from ${column}) * 1000)::bigint`
 
 /** The opposite: exact, for a double holds whole milliseconds beyond any year in use. */
-const at = (expression: string): string => `to_timestamp((${expression})::double precision / 1000)`
+export const at = (expression: string): string => `to_timestamp((${expression})::double precision / 1000)`
 
-const clock = `clock as materialized (
+export const clock = `clock as materialized (
     select ${ms('clock_timestamp()')} as now
   )`
 
@@ -61,8 +61,20 @@ const ownLock = (classid: string, objid: string): string => `select 1
         and mode = 'ExclusiveLock'
         and granted`
 
+/** Who holds the lock, as a query: the view lists the locks of all databases of the server, so the database is named. */
+export const holding = (classid: string, objid: string): string => `select l.pid as backend, a.application_name, host(a.client_addr) as address
+  from pg_locks l
+  left join pg_stat_activity a on a.pid = l.pid
+  where l.locktype = 'advisory'
+    and l.database = (select oid from pg_database where datname = current_database())
+    and l.classid = ${classid}::oid
+    and l.objid = ${objid}::oid
+    and l.objsubid = 1
+    and l.mode = 'ExclusiveLock'
+    and l.granted`
+
 /** The columns of a run row, as text. */
-const runColumns = (table: string): string => `${table}.id::text as id,
+export const runColumns = (table: string): string => `${table}.id::text as id,
     ${table}.name,
     ${table}.target,
     ${table}.trigger,
@@ -130,7 +142,7 @@ const hold = `case
       when moment.now - moment.slot > $5::bigint and ${ms('s.attempt_slot')} is distinct from moment.slot then 'late'
     end`
 
-const moment = `${clock},
+export const moment = `${clock},
   moment as materialized (
     select now, (now - $4::bigint) / $3::bigint * $3::bigint + $4::bigint as slot from clock
   )`
@@ -222,15 +234,13 @@ export interface Statements {
   lost: string
   proceed: string
   checkpoint: string
+  announce: string
   unlock: string
   install: string
   prune: string
   pruned: string
   holder: string
   state: string
-  runs: string
-  run: string
-  lastSuccess: string
 }
 
 /** How many whole slots before the current one nobody served. Needs `moment` and `s`. */
@@ -519,6 +529,9 @@ export function statements (schemaName: string): Statements {
     and exists (${ownLock('$3', '$4')})
   returning pg_backend_pid() as backend`,
 
+    /** Says where others can see it, until the session ends, what the run is at. `$1` application name -> backend. */
+    announce: "select pg_backend_pid() as backend, set_config('application_name', $1::text, false) as announced",
+
     /** `$1` lock key (bigint as text) -> unlocked. */
     unlock: 'select pg_advisory_unlock($1::bigint) as unlocked',
 
@@ -551,16 +564,7 @@ export function statements (schemaName: string): Statements {
      * Who holds the lock. `$1` classid, `$2` objid -> {@link HolderRow}, or none. The view lists the locks of all databases of
      * the server, so the database is named; the holder's own row may be hidden from a role without rights on it.
      */
-    holder: `select l.pid as backend, a.application_name, host(a.client_addr) as address
-  from pg_locks l
-  left join pg_stat_activity a on a.pid = l.pid
-  where l.locktype = 'advisory'
-    and l.database = (select oid from pg_database where datname = current_database())
-    and l.classid = $1::oid
-    and l.objid = $2::oid
-    and l.objsubid = 1
-    and l.mode = 'ExclusiveLock'
-    and l.granted`,
+    holder: holding('$1', '$2'),
 
     /** `$1`..`$8` as for the hold -> {@link StateRow}. */
     state: `with ${moment}
@@ -570,24 +574,6 @@ export function statements (schemaName: string): Statements {
     (${missed})::text as missed,
     ((moment.slot - (${ms('s.created_at')} - $4::bigint) / $3::bigint * $3::bigint - $4::bigint) / $3::bigint)::text as since_made, s.started::text as started, s.backfill::text as backfill
   from moment
-  left join ${sync} s on s.name = $1::text and s.target = $2::text`,
-
-    /** `$1` name, `$2` target, `$3` limit, `$4` id of a run (null: from the newest) -> rows older than it, newest first. */
-    runs: `select ${runColumns('r')}
-  from ${run} r
-  where r.name = $1::text and r.target = $2::text
-    and ($4::uuid is null or (r.started_at, r.id) < (select started_at, id from ${run} where id = $4::uuid))
-  order by r.started_at desc, r.id desc
-  limit $3::int`,
-
-    /** `$1` id -> the run, or none. */
-    run: `select ${runColumns('r')} from ${run} r where r.id = $1::uuid`,
-
-    /** `$1` name, `$2` target -> the newest run that succeeded, or none. */
-    lastSuccess: `select ${runColumns('r')}
-  from ${run} r
-  where r.name = $1::text and r.target = $2::text and r.state = 'succeeded'
-  order by r.started_at desc, r.id desc
-  limit 1`
+  left join ${sync} s on s.name = $1::text and s.target = $2::text`
   })
 }

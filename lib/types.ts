@@ -1,4 +1,6 @@
-import type { FastifyBaseLogger } from 'fastify'
+import type {
+  FastifyBaseLogger, onRequestAsyncHookHandler, onRequestHookHandler, preHandlerAsyncHookHandler, preHandlerHookHandler
+} from 'fastify'
 import type { ClientBase, ClientConfig, Pool, QueryConfig, QueryResult, QueryResultRow } from 'pg'
 import type { Upsert } from './upsert.js'
 
@@ -158,6 +160,26 @@ export interface LastLook {
 /** Why a slot that nobody runs is not being run. */
 export type Hold = 'served' | 'first-run' | 'paused' | 'waiting' | 'spent' | 'late' | 'vanished'
 
+/** What a slot came to. `unknown`: it is from before the sync's first state row, or its runs are pruned. `pending`: it is not over. */
+export type SlotState = 'on-time' | 'caught-up' | 'failed' | 'missing' | 'pending' | 'unknown'
+
+export interface SlotRecord {
+  slot: Date
+  state: SlotState
+  /** Id of the run that served it or caught it up; otherwise of its last one. */
+  run: string | null
+  /** How many runs of its own it has had, and how many of them did not succeed. */
+  runs: number
+  failures: number
+}
+
+export interface SlotList {
+  /** Length of a slot, milliseconds. */
+  every: number
+  /** Oldest first. */
+  slots: SlotRecord[]
+}
+
 export interface Status {
   name: string
   target: string
@@ -166,7 +188,7 @@ export interface Status {
   disabledBecause: string | null
   syncing: boolean
   holder: Holder | null
-  /** Of a run in this process. */
+  /** Of the run under way, in whichever process; of another's, as it was told at most a second before. */
   progress: Progress | null
   /** Set while a run of this process was told to stop and has not yet: the state it will end in. */
   aborted: RunState | null
@@ -238,7 +260,7 @@ export interface HourlySync {
    */
   runOnce: (options?: { force?: boolean }) => Promise<RunOnceResult>
   isSyncing: () => Promise<boolean>
-  /** Never rejects: a database that cannot be asked is in the answer. */
+  /** Never rejects: a database that cannot be asked, or an app that is not ready, is in the answer. */
   status: () => Promise<Status>
   /**
    * The history, newest first.
@@ -246,7 +268,15 @@ export interface HourlySync {
    * @param options.limit - 1 to 1,000, default 50
    * @param options.before - the id of a run: only runs older than it
    */
-  runs: (options?: { limit?: number, before?: string }) => Promise<RunRecord[]>
+  runs: (options?: RunsOptions) => Promise<RunRecord[]>
+  /** One run of this sync, or `null`. */
+  run: (id: string) => Promise<RunRecord | null>
+  /**
+   * What every slot that begins in `[since, until)` came to: the last seven days, or at most 1,000 slots.
+   *
+   * @throws FST_HOURLY_SYNC_INVALID_OPTION when both are given and more slots lie between them
+   */
+  slots: (range?: { since?: Date, until?: Date }) => Promise<SlotList>
   /**
    * Fetches a window of the past again, in slices of `maxWindow`, under the same lock; a slot that becomes due is served in between. Moves neither
    * watermark nor cursor. Left out, `since` and `until` are those of the backfill that was not finished; the same ones resume it as well.
@@ -255,6 +285,13 @@ export interface HourlySync {
    * @throws FST_HOURLY_SYNC_INVALID_OPTION when the window is none, or there is nothing to resume
    */
   backfill: (options?: BackfillOptions) => Promise<TriggerAnswer>
+}
+
+export interface RunsOptions {
+  limit?: number
+  before?: string
+  state?: RunState
+  trigger?: Trigger
 }
 
 export interface BackfillOptions {
@@ -319,4 +356,29 @@ export interface HourlySyncOptions {
   history?: { keepFor?: Duration }
   isTransient?: (error: unknown) => boolean
   onError?: (error: unknown, run: SyncRun) => void | Promise<void>
+  /** Further patterns that are taken out of error text; a text is taken as it stands. */
+  redact?: ReadonlyArray<RegExp | string>
+  /** HTTP routes and the dashboard; none unless given. */
+  routes?: false | RouteOptions
+}
+
+/** A hook that lets a request pass, answers it, or throws: Fastify's own, in either style. */
+export type Guard = onRequestHookHandler | onRequestAsyncHookHandler | Array<onRequestHookHandler | onRequestAsyncHookHandler>
+export type LateGuard = preHandlerHookHandler | preHandlerAsyncHookHandler | Array<preHandlerHookHandler | preHandlerAsyncHookHandler>
+
+/** Routes of one sync. They are guarded by a hook, unless `public` says that they need not be. */
+export interface RouteOptions {
+  /** Where they are, below the prefix of the context that registers the plugin. */
+  prefix?: string
+  /** Guards every route: page, script, style and events alike. */
+  onRequest?: Guard
+  /** The same, for a guard that wants the body parsed. */
+  preHandler?: LateGuard
+  /** Whether they may be registered without a guard. */
+  public?: boolean
+  /** Whether there is a page. */
+  dashboard?: boolean
+  /** Age of the last success from which on `GET /health` says no. */
+  maxAge?: Duration
+  health?: { /** Exempts `GET /health` alone from the guard; it then says no more than `{ ok }`. */ public?: boolean }
 }

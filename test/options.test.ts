@@ -41,7 +41,9 @@ t.test('without options the defaults are these', async t => {
     migrate: true,
     keepFor: 90 * 24 * HOUR,
     isTransient: undefined,
-    onError: undefined
+    onError: undefined,
+    redact: [],
+    routes: undefined
   })
 })
 
@@ -77,8 +79,14 @@ const good: Array<[title: string, options: object, settings: Partial<Settings>]>
   ['a retention', { history: { keepFor: '7d' } }, { keepFor: 7 * 24 * HOUR }],
   ['a history without a retention', { history: {} }, { keepFor: 90 * 24 * HOUR }],
   ['functions', { isTransient, onError }, { isTransient, onError }],
+  ['patterns and texts to redact', { redact: [/key-\d+/y, /x/gi, 'a.b*c'] }, { redact: [/key-\d+/g, /x/gi, /a\.b\*c/g] }],
+  ['routes that are off', { routes: false }, { routes: undefined }],
+  ['routes that are public', { routes: { public: true } }, { routes: { prefix: undefined, onRequest: undefined, preHandler: undefined, dashboard: true, maxAge: 2 * HOUR + 50 * MINUTE, health: { public: false } } }],
+  ['routes with a guard, and all the rest', { routes: { onRequest: onError, prefix: '/sync/', dashboard: false, maxAge: '3h', health: { public: true } } },
+    { routes: { prefix: '/sync', onRequest: onError, preHandler: undefined, dashboard: false, maxAge: 3 * HOUR, health: { public: true } } }],
+  ['a health of its own that is as it was', { routes: { preHandler: [onError], health: {} } }, { routes: { prefix: undefined, onRequest: undefined, preHandler: [onError], dashboard: true, maxAge: 2 * HOUR + 50 * MINUTE, health: { public: false } } }],
   ['undefined for everything that is not required', Object.fromEntries(['enabled', 'requires', 'start', 'startupDelay', 'every', 'offset', 'jitter', 'catchUp', 'firstRun', 'overlap', 'initialSince',
-    'timeout', 'abandonAfter', 'retry', 'standby', 'heartbeat', 'closeTimeout', 'pg', 'pool', 'lock', 'lockName', 'schema', 'migrate', 'history', 'isTransient', 'onError'].map(name => [name, undefined])), parse({})],
+    'timeout', 'abandonAfter', 'retry', 'standby', 'heartbeat', 'closeTimeout', 'pg', 'pool', 'lock', 'lockName', 'schema', 'migrate', 'history', 'isTransient', 'onError', 'redact', 'routes'].map(name => [name, undefined])), parse({})],
   ['what Fastify itself hands to plugins', { prefix: '/a', logLevel: 'warn', logSerializers: {}, encapsulate: false }, parse({})]
 ]
 for (const [title, options, settings] of good) t.match(parse(options), settings, `${title} is taken`)
@@ -104,6 +112,8 @@ const bad: Array<[option: string, value: unknown]> = [
   ['timeout', 0],
   ['standby', 99],
   ['heartbeat', 99],
+  ['heartbeat', '2h'],
+  ['closeTimeout', '2h'],
   ['history.keepFor', 999],
   ...texts.flatMap(option => ['', null, 7, {}, [], true].map((value): [string, unknown] => [option, value])),
   ...['name', 'lockName', 'schema'].flatMap(option => ['x'.repeat(101), 'a\nb', 'a\0', '\x7f', '\ud83d', '\x85'].map((value): [string, unknown] => [option, value])),
@@ -118,6 +128,8 @@ const bad: Array<[option: string, value: unknown]> = [
   ['retry', true],
   ['requires', false],
   ...[-1, 1.5, NaN, Infinity, '3', null, 1_001].map((value): [string, unknown] => ['retry.limit', value]),
+  ...[null, 'x', 7, {}, [''], [/x*/], [/(?:)/y], [7], [null]].map((value): [string, unknown] => ['redact', value]),
+  ...[null, 'x', 7, []].map((value): [string, unknown] => ['routes', value]),
   ...[null, 'x', 7, {}, { connectionString: 'x' }, { connect () {} }, { connect () {}, query () {} }].map((value): [string, unknown] => ['pool', value])
 ]
 for (const [option, value] of bad) {

@@ -41,13 +41,15 @@ t.test('the tarball has the built files and the documents, and nothing else', as
     .map(entry => relative(installed, join(entry.parentPath, entry.name)).split(sep).join('/'))
   const others = files.filter(file => !/^(package\.json|README\.md|LICENSE|CHANGELOG\.md)$/.test(file))
   t.ok(files.includes('dist/index.js') && files.includes('dist/index.d.ts') && files.includes('LICENSE'))
-  for (const file of others) {
+  const assets = readdirSync(join(root, 'lib', 'http', 'assets')).map(asset => `dist/lib/http/assets/${asset}`)
+  t.strictSame(others.filter(file => file.includes('/assets/')).sort(), assets.sort(), 'what the dashboard loads is in it as it is')
+  for (const file of others.filter(file => !assets.includes(file))) {
     const source = /^dist\/((?:index|cli|testing|lib\/.+)\.)(?:js|d\.ts)$/.exec(file)?.[1]
     t.ok(source !== undefined && existsSync(join(root, `${source}ts`)), `${file} is built from a source`)
   }
 })
 
-const loaded = { type: 'function', same: true, exports: ['function', 'function', 'function', 'function'], names: ['order-sync'] }
+const loaded = { type: 'function', same: true, exports: ['function', 'function', 'function', 'function'], names: ['order-sync'], asset: 200 }
 
 for (const file of ['import.mjs', 'require.cjs']) {
   t.test(`${file}: gives the plugin function itself, which registers`, async t => {

@@ -84,6 +84,8 @@ async function demo (slots: number | null): Promise<number> {
     const urls = await Promise.all(servers.map(whenListening)) as [string, string]
 
     say(`
+  the dashboard, by server A:                          ${urls[0]}/hourly-sync/order-sync/
+  the same by server B:                                ${urls[1]}/hourly-sync/order-sync/
   the orders, as server A reads them from PostgreSQL:  curl ${urls[0]}/orders
   the same by server B:                                curl ${urls[1]}/orders
   sync now (a second one at once is turned down):      curl -X POST ${urls[1]}/orders/refresh

@@ -45,6 +45,7 @@ export async function buildServer (options: ServerOptions): Promise<FastifyInsta
     startupDelay: options.startupDelay ?? '90s',
     overlap: options.overlap ?? '10m',
     retry: { delay: options.retryDelay ?? '1m' },
+    routes: { public: true }, // it listens on the loopback interface alone; give yours a guard
     sync: async run => {
       run.log.info({ since: run.since, until: run.until }, 'fetching orders')
       const stats = { orders: 0, inserted: 0, updated: 0, unchanged: 0, stale: 0 }

@@ -10,12 +10,14 @@ import hourlySync, { TransientSyncError } from 'fastify-hourly-sync'
 const given = JSON.parse(process.env.CHAOS_SERVER)
 const { orders, key, seed, tables } = given
 let calm = given.calm
+let closed = false
 
 const realNow = Date.now
 let clockShift = given.clockShift
 Date.now = () => realNow() + clockShift
 
-const app = Fastify({ logger: { level: 'debug' } })
+// keepAliveTimeout: a request that is answered while its server closes keeps its connection, and with it the process, for as long
+const app = Fastify({ logger: { level: 'debug' }, keepAliveTimeout: 1_000 })
 await app.register(postgres, { connectionString: given.pool, application_name: `host-${process.pid}`, max: 5, idleTimeoutMillis: 1_000, connectionTimeoutMillis: 5_000 })
 await app.register(hourlySync, { ...given.sync, ...(given.lock && { lock: { connectionString: given.lock } }), enabled: true, sync })
 
@@ -127,8 +129,15 @@ const orderOf = {
 }
 process.on('message', message => orderOf[message.order](message))
 
+/** What keeps a process that was told to end and does not. */
+function lingering () {
+  console.error(`not ended yet, ${closed ? 'closed' : 'closing'}: ${process.getActiveResourcesInfo().join(' ')}`)
+}
+
 async function stop () {
+  setTimeout(lingering, given.sync.closeTimeout + 2_000).unref()
   await app.close()
+  closed = true
   if (process.connected) process.disconnect() // from here on it has to end by itself
 }
 process.on('SIGTERM', stop)

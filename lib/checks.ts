@@ -1,0 +1,91 @@
+import { inspect } from 'node:util'
+import { duration } from './duration.js'
+import { FST_HOURLY_SYNC_INVALID_OPTION } from './errors.js'
+import { redact } from './failure.js'
+
+export const inWords = "milliseconds or a number with a unit such as '90s', '10m' or '1h'"
+
+/** What Fastify itself hands to every plugin. */
+const fastifys = ['prefix', 'logLevel', 'logSerializers', 'encapsulate']
+
+export function invalid (option: string, expected: string, got: unknown): Error {
+  return new FST_HOURLY_SYNC_INVALID_OPTION(option, expected, shown(got))
+}
+
+/** A value as a message can show it: what is in an object may be a secret, and so may a part of a text. */
+function shown (value: unknown): string {
+  if (typeof value === 'string') return inspect(redact(value), { maxStringLength: 100 })
+  if (isObject(value) && !(value instanceof Date)) return 'an object'
+  return Array.isArray(value) ? 'an array' : inspect(value, { depth: -1 })
+}
+
+export function isObject (value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}
+
+export function object (option: string, value: unknown): Record<string, unknown> {
+  // a connection string, say, must not reach the log
+  if (!isObject(value)) throw new FST_HOURLY_SYNC_INVALID_OPTION(option, 'an object', Array.isArray(value) ? 'an array' : `a value of type ${value === null ? 'null' : typeof value}`)
+  return value
+}
+
+export function group (option: string, value: unknown, names: string[]): Record<string, unknown> {
+  const given = object(option, value)
+  refuseUnknown(given, names, `${option}.`)
+  return given
+}
+
+export function refuseUnknown (given: Record<string, unknown>, names: readonly string[], within: string): void {
+  for (const name of Object.keys(given)) {
+    if (names.includes(name) || (within === '' && fastifys.includes(name))) continue
+    // two letters of a name of two are all of it
+    const near = names.find(candidate => distance(candidate.toLowerCase(), name.toLowerCase()) <= Math.min(2, candidate.length / 2))
+    // the value may be a secret
+    throw new FST_HOURLY_SYNC_INVALID_OPTION(`${within}${name}`,
+      near === undefined ? `one of ${names.join(', ')}` : `spelled '${within}${near}' (did you mean that?)`, `'${name}'`)
+  }
+}
+
+/** Levenshtein distance: how many letters to add, drop or change. */
+function distance (a: string, b: string): number {
+  let row = Array.from({ length: b.length + 1 }, (_, j) => j)
+  for (let i = 1; i <= a.length; i++) {
+    const next = [i]
+    for (let j = 1; j <= b.length; j++) {
+      next.push(Math.min(next[j - 1]! + 1, row[j]! + 1, row[j - 1]! + (a[i - 1] === b[j - 1] ? 0 : 1)))
+    }
+    row = next
+  }
+  return row[b.length]!
+}
+
+export function time (option: string, value: unknown, preset: string | number, least = 0, most = Infinity): number {
+  const ms = duration(value === undefined ? preset : value)
+  if (ms === undefined) throw invalid(option, inWords, value)
+  if (ms < least) throw invalid(option, `at least ${least} ms`, value)
+  if (ms > most) throw invalid(option, `at most ${most} ms`, value)
+  return ms
+}
+
+export function text (option: string, value: unknown): string {
+  if (typeof value !== 'string' || value === '') throw invalid(option, 'a text', value)
+  return value
+}
+
+export function bool (option: string, value: unknown): boolean {
+  if (typeof value !== 'boolean') throw invalid(option, 'true or false', value)
+  return value
+}
+
+export function fn (option: string, value: unknown): unknown {
+  if (typeof value !== 'function') throw invalid(option, 'a function', value)
+  return value
+}
+
+/** `undefined` is the first. */
+export function oneOf<T extends string> (option: string, value: unknown, choices: [T, ...T[]]): T {
+  if (value === undefined) return choices[0]
+  const found = choices.find(choice => choice === value)
+  if (found === undefined) throw invalid(option, choices.map(choice => `'${choice}'`).join(' or '), value)
+  return found
+}

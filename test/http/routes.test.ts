@@ -107,6 +107,13 @@ t.test('health says no when the last success is older than maxAge', async t => {
   t.strictSame(old.json(), { ok: false, lastSuccess: '2025-03-10T10:00:00.000Z', age: 2 * HOUR + 1_000, maxAge: 2 * HOUR, unavailable: null })
 })
 
+t.test('health says no as long as there was no success at all', async t => {
+  const stage = await setStage(t, cluster)
+  const { app, ask } = await httpHost(t, stage, { sync: async () => { throw new Error('no') } })
+  await app.hourlySync.get().runOnce()
+  t.match((await ask('/health')).json(), { ok: false, lastSuccess: null, age: null, unavailable: null })
+})
+
 t.test('without maxAge health allows two slots and a timeout', async t => {
   const stage = await setStage(t, cluster)
   const { ask } = await httpHost(t, stage, { every: '2h', timeout: '30m' })

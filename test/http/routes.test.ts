@@ -165,6 +165,15 @@ t.test('what cannot start says why', async t => {
   t.strictSame(answer.json(), { started: false, reason: 'not-configured' })
 })
 
+t.test('what cannot start for want of a database says so, without its secrets', async t => {
+  const stage = await setStage(t, cluster)
+  const { start, app } = await httpHost(t, stage, { redact: ['plain.secret'] })
+  ;(app as any).pg.pool.connect = async () => { throw new Error('connect postgres://app:hunter2@db failed, plain.secret') }
+  const answer = await start()
+  t.equal(answer.statusCode, 503)
+  t.strictSame(answer.json(), { started: false, reason: 'unavailable', message: 'connect postgres://***@db failed, ***' })
+})
+
 t.test('only application/json starts a run', async t => {
   const stage = await setStage(t, cluster)
   const { start, app, base } = await httpHost(t, stage)

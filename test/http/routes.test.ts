@@ -316,14 +316,13 @@ t.test('a database that cannot be asked is a 503 without its secrets', async t =
 })
 
 t.test('the document of the routes is valid', async t => {
+  const names = ['order-sync', 'order-sync:42', 'a/b', 'a+b', '주문', '<i>{id}']
   for (const openapi of ['3.0.3', '3.1.0'] as const) {
-    for (const name of ['order-sync', 'order-sync:42', 'a/b', '주문']) {
-      const stage = await setStage(t, cluster)
-      const { app } = await httpHost(t, stage, { name }, { openapi, also: [{ name: `${name.replace(/[:/]/, '+')}`.replace(/^([^+]*)$/, '$1 2'), routes: { public: true } }] })
-      const document = (app as any).swagger()
-      t.equal(await faults(document), undefined, `${name} in ${openapi}`)
-      t.equal(Object.keys(document.paths).length, 20, 'a path for each route of both')
-    }
+    const stage = await setStage(t, cluster)
+    const { root } = await httpHost(t, stage, { name: 'first' }, { openapi, also: names.map(name => ({ name, routes: { public: true } })) })
+    const document = (root as any).swagger()
+    t.equal(await faults(document), undefined, openapi)
+    t.equal(Object.keys(document.paths).length, 10 * 7, 'a path for each route of each')
   }
 })
 

@@ -41,7 +41,7 @@ export function week ({ hours, at, every }: View): Markup {
 }
 
 function cell (at: number, hour: HourRow | undefined): Markup {
-  const state = hour === undefined ? 'unknown' : order.find(state => countOf(hour, state) > 0) ?? 'unknown'
+  const state = hour === undefined ? 'unknown' : order.find(state => countOf(hour, state) > 0)!
   const text = html`${symbol(state)}<span class="sr"><time datetime="${new Date(at).toISOString()}" data-style="hour">${dayName(new Date(at))} ${new Date(at).toISOString().slice(11, 16)} UTC</time> ${hour === undefined ? words.unknown : inWords(hour, state)}</span>`
   return hour?.run == null
     ? html`<span class="cell ${state}" tabindex="0">${text}</span>`

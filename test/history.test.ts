@@ -198,11 +198,11 @@ t.test('one question about the holder is in flight, and its answer serves for ha
   const hands = handClock()
   const { sync, pool } = stage.bare({ enabled: false }, hands)
   let questions = 0
-  const query = pool.query.bind(pool) as (...statement: unknown[]) => unknown
-  pool.query = ((...statement: unknown[]) => {
+  const connect = pool.connect.bind(pool)
+  pool.connect = (() => {
     questions++
-    return query(...statement)
-  }) as typeof pool.query
+    return connect()
+  }) as typeof pool.connect
   await Promise.all(Array.from({ length: 20 }, async () => await sync.isSyncing()))
   t.equal(questions, 1, 'twenty at once are one')
   await hands.advance(500)

@@ -8,6 +8,7 @@ import { poolOf, registryOf } from './lib/registry.js'
 import { createService } from './lib/service.js'
 import { TransientSyncError } from './lib/transient.js'
 import type { HourlySyncOptions, HourlySyncRegistry, TriggerAnswer } from './lib/types.js'
+import { jsonNull } from './lib/upsert.js'
 
 declare module 'fastify' {
   interface FastifyInstance {
@@ -44,12 +45,12 @@ const hourlySync: FastifyPluginAsync<HourlySyncOptions> = async (fastify, option
   fastify.addHook('onClose', async () => { await service.close() })
 }
 
-const named = { TransientSyncError, migrationSql, errors }
+const named = { TransientSyncError, migrationSql, errors, jsonNull }
 
 /** The plugin function; for `require()`, which gets just this, the other exports are on it as well. */
 const plugin = Object.assign(fp(hourlySync, { name: 'fastify-hourly-sync', fastify: '5.x' }), named)
 
 export default plugin
-export { plugin as fastifyHourlySync, plugin as 'module.exports', TransientSyncError, migrationSql, errors }
+export { plugin as fastifyHourlySync, plugin as 'module.exports', TransientSyncError, migrationSql, errors, jsonNull }
 export type * from './lib/types.js'
 export type { TransientSyncErrorOptions } from './lib/transient.js'

@@ -8,7 +8,7 @@ import { type Mark, parsed } from './record.js'
 import { type Refusal, refusal } from './refusal.js'
 import { serve, type Serving } from './serve.js'
 import { createSession, type Session } from './session.js'
-import { type ClaimRow, ours } from './sql.js'
+import { type ClaimRow, type HolderRow, ours } from './sql.js'
 import type { Hold, NotStarted } from './types.js'
 
 export interface Request {
@@ -140,7 +140,8 @@ export function createRunner (context: Context): Runner {
       inside: context.inside,
       backend,
       proof: [statements.prove, [classid, objid]],
-      unlock: [statements.unlock, [key.toString()]]
+      unlock: [statements.unlock, [key.toString()]],
+      holder: async () => (await gate.ask<HolderRow>(statements.holder, [classid, objid]))[0]?.backend
     })
     const { started, hold, notBefore } = await beginning(session, lease, request)
     if (started === null) {

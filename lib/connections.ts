@@ -1,5 +1,6 @@
 import type { FastifyBaseLogger } from 'fastify'
 import pg, { type ClientBase, type ClientConfig, type Pool, type PoolClient } from 'pg'
+import { again } from './again.js'
 import { type Clock, within } from './clock.js'
 import { FST_HOURLY_SYNC_UNAVAILABLE } from './errors.js'
 import { logged } from './failure.js'
@@ -41,8 +42,8 @@ export interface Source {
 /** Keeps all syncs of an app together at no more than half of a pool, and the pool from ending the process. */
 export interface PoolGate extends Source {
   readonly pool: Pool
-  /** One statement, outside the gate: for questions, which never hold a client. */
-  ask: <R>(text: string, values: unknown[]) => Promise<R[]>
+  /** One statement, outside the gate: for questions, which hold a client for as long as that takes, at most `limit` milliseconds. */
+  ask: <R>(text: string, values: unknown[], limit?: number) => Promise<R[]>
 }
 
 export function createPoolGate (pool: Pool, clock: Clock, log: FastifyBaseLogger): PoolGate {
@@ -68,10 +69,18 @@ export function createPoolGate (pool: Pool, clock: Clock, log: FastifyBaseLogger
         throw error
       }
     },
-    async ask<R> (text: string, values: unknown[]): Promise<R[]> {
-      const { rows } = await within(clock, pool.query<R & object>(ours(text, values)),
-        { ms: CLAIM_LIMIT, late: late('a question to the database') })
-      return rows
+    async ask<R> (text: string, values: unknown[], limit = CLAIM_LIMIT): Promise<R[]> {
+      const deadline = clock.elapsed() + limit
+      const { client, destroy } = connect(pool)
+      const taken = lease(clock, await arrival(clock, client, deadline, new AbortController().signal, destroy), deadline, () => {}, 'a question to the database')
+      try {
+        const { rows } = await again(async () => await taken.limited(taken.client.query<R & object>(ours(text, values))))
+        taken.giveBack()
+        return rows
+      } catch (error) {
+        taken.destroy() // or a server that went silent would keep it, and the pool could not end
+        throw error
+      }
     }
   }
 }
@@ -122,7 +131,7 @@ function late (what: string): () => Error {
   return () => new FST_HOURLY_SYNC_UNAVAILABLE(what, CLAIM_LIMIT)
 }
 
-function lease (clock: Clock, client: PoolClient, deadline: number, after: () => void): Lease {
+function lease (clock: Clock, client: PoolClient, deadline: number, after: () => void, what = 'the claim'): Lease {
   const ignore = (): void => {} // without a listener a dying connection ends the process; who holds the lease adds its own
   client.on('error', ignore)
   let over = false
@@ -134,7 +143,7 @@ function lease (clock: Clock, client: PoolClient, deadline: number, after: () =>
   }
   return {
     client,
-    limited: async (promise, signal) => await within(clock, promise, { ms: deadline - clock.elapsed(), late: late('the claim'), ...(signal && { signal }) }),
+    limited: async (promise, signal) => await within(clock, promise, { ms: deadline - clock.elapsed(), late: late(what), ...(signal && { signal }) }),
     giveBack: once(() => {
       client.removeListener('error', ignore)
       client.release()

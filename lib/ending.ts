@@ -1,7 +1,7 @@
 import type { FastifyBaseLogger } from 'fastify'
 import type { Plan, Started } from './begin.js'
 import type { Context } from './context.js'
-import { within } from './clock.js'
+import { type Clock, within } from './clock.js'
 import { FST_HOURLY_SYNC_LOCK_LOST, FST_HOURLY_SYNC_UNAVAILABLE } from './errors.js'
 import { asError, errorRecord, isTransient, logged } from './failure.js'
 import { lockHalves } from './lock-key.js'
@@ -50,6 +50,7 @@ const counts = new Set<RunState>(['failed', 'timed-out'])
 
 const DAY = 86_400_000
 const PRUNED_AT_ONCE = 5_000
+const RECORDING = 'recording the end of the run'
 
 /**
  * Records the end of a run: on its own session and only while that holds the lock; otherwise, as what it then is, through the pool.
@@ -91,9 +92,14 @@ async function finish ({ context, session, started, verdict, limit }: Parts, err
     isReported(verdict.state, transient, started) ? begun.slot : null, begun.slice, begun.slices,
     backfill !== null && result !== undefined ? goesOn(backfill, begun.until) : null
   ])
-  const [found] = await within(clock, asked, { ms: limit(), held: true, late: () => new FST_HOURLY_SYNC_UNAVAILABLE('recording the end of the run', limit()) })
+  const [found] = await limited(clock, asked, limit(), RECORDING)
   if (!isRecorded(found)) return undefined
   return { record: toRecord(found), now: Number(found.now), told: clock.elapsed(), notBefore: found.not_before === null ? null : Number(found.not_before), advanced }
+}
+
+/** Held: the process must live to see the end recorded. */
+async function limited<T> (clock: Clock, asked: Promise<T>, ms: number, what: string): Promise<T> {
+  return await within(clock, asked, { ms, held: true, late: () => new FST_HOURLY_SYNC_UNAVAILABLE(what, ms) })
 }
 
 /** Where a backfill goes on, as JSON: null when it is done. */
@@ -110,15 +116,15 @@ async function recordLost ({ context, session, started, verdict, limit, lasted, 
   const { begun } = started
   const { state, error: kept } = verdict.state === 'succeeded' || session.lost !== undefined
     ? { state: 'lock-lost' as const, error: errorRecord(why, false, settings.redact) }
-    : { state: verdict.state, error }
+    : { state: verdict.state, error: error! } // whatever is no success has one
   const wait = retryIn(context, begun.attempt, verdict.state === 'succeeded' ? undefined : verdict.error)
   try {
     const asked = gate.ask<FinishRow>(statements.lost, [
-      settings.name, '', begun.id, begun.trigger, begun.slot, begun.attempt, begun.since, begun.until, begun.at, `${worker.host}:${worker.pid}`, json(kept ?? undefined), state,
+      settings.name, '', begun.id, begun.trigger, begun.slot, begun.attempt, begun.since, begun.until, begun.at, `${worker.host}:${worker.pid}`, json(kept), state,
       isAttempt(state, begun), wait.delay, wait.atLeast, isReported(state, transient, started) ? begun.slot : null, settings.every,
       begun.slice, begun.slices
-    ])
-    const [row] = await within(clock, asked, { ms: limit(), held: true, late: () => new FST_HOURLY_SYNC_UNAVAILABLE('recording the end of the run', limit()) })
+    ], limit())
+    const [row] = await limited(clock, asked, limit(), RECORDING)
     return { record: toRecord(row!), now: Number(row!.now), told: clock.elapsed(), notBefore: row!.not_before === null ? null : Number(row!.not_before), advanced: false }
   } catch (failure) {
     log.warn({ err: logged(asError(failure), settings.redact) }, 'the end of the run could not be recorded: the next holder of the lock finds that it vanished')
@@ -161,14 +167,13 @@ function isReported (state: RunState, transient: boolean, { begun, reported }: S
 async function prune ({ context: { settings, statements, clock }, session, started: { prunedAt }, log, limit }: Parts, now: number): Promise<void> {
   if (prunedAt !== null && now - Number(prunedAt) < DAY && Number(prunedAt) <= now) return
   // the lock is still held: what waits here for somebody else ends with the session
-  const limited = async <R extends object>(text: string, values: unknown[]): Promise<R[]> =>
-    await within(clock, session.own<R>(text, values), { ms: limit(), held: true, late: () => new FST_HOURLY_SYNC_UNAVAILABLE('pruning the history', limit()) })
+  const own = async <R extends object>(text: string, values: unknown[]): Promise<R[]> => await limited(clock, session.own<R>(text, values), limit(), 'pruning the history')
   try {
     for (let gone = PRUNED_AT_ONCE; gone === PRUNED_AT_ONCE;) {
-      const [row] = await limited<{ gone: number }>(statements.prune, [settings.name, '', settings.keepFor, PRUNED_AT_ONCE])
+      const [row] = await own<{ gone: number }>(statements.prune, [settings.name, '', settings.keepFor, PRUNED_AT_ONCE])
       gone = row!.gone
     }
-    await limited(statements.pruned, [settings.name, ''])
+    await own(statements.pruned, [settings.name, ''])
   } catch (error) {
     log.warn({ err: logged(asError(error), settings.redact) }, 'the history could not be pruned')
   }

@@ -115,3 +115,6 @@ export const FST_HOURLY_SYNC_LISTENERS = createError<[number]>(
 /** A question to the database got no answer. Answered with 503. */
 export const FST_HOURLY_SYNC_UNANSWERED = createError<[string, { cause: unknown }?]>(
   'FST_HOURLY_SYNC_UNANSWERED', 'the database could not be asked: %s', 503)
+
+// of run.upsert, beside what throws them
+export * from './upsert/errors.js'

@@ -66,21 +66,22 @@ export function asError (thrown: unknown): Error {
   }
 }
 
-interface Loose { code?: unknown, status?: unknown, statusCode?: unknown, response?: { status?: unknown, statusCode?: unknown }, cause?: unknown }
+interface Loose { name?: unknown, code?: unknown, status?: unknown, statusCode?: unknown, response?: { status?: unknown, statusCode?: unknown }, cause?: unknown }
 
 function statusOf (error: Loose): number | undefined {
   return [error.statusCode, error.status, error.response?.status, error.response?.statusCode].find(value => typeof value === 'number')
 }
 
 /**
- * Whether a failure is expected to pass by itself: a {@link TransientSyncError}, a network error, or an HTTP status of
- * 408, 429, 502, 503 or 504, on the error itself or on one of its causes (`fetch` hides the network's error in `cause`).
+ * Whether a failure is expected to pass by itself: a {@link TransientSyncError}, a network error, a `TimeoutError` as `AbortSignal.timeout()` makes one, or an HTTP
+ * status of 408, 429, 502, 503 or 504, on the error itself or on one of its causes (`fetch` hides the network's error in `cause`).
  */
 export function isTransient (error: unknown): boolean {
   let at: unknown = error
   for (let depth = 0; depth < 5 && typeof at === 'object' && at !== null; depth++) {
     const loose = at as Loose
     if (at instanceof TransientSyncError) return true
+    if (loose.name === 'TimeoutError') return true
     if (typeof loose.code === 'string' && network.has(loose.code)) return true
     if (passing.has(statusOf(loose) as number)) return true
     at = loose.cause

@@ -5,18 +5,23 @@ import {
   FST_HOURLY_SYNC_TRANSACTION_ENDED
 } from './errors.js'
 import { createQueue, type Queue } from './queue.js'
-import { ours } from './sql.js'
+import { ours, plain } from './sql.js'
 import type { Query, Transaction } from './types.js'
+import { createUpsert, nestedContext, type Memory, type Statements, type Upsert } from './upsert.js'
 import { createWatch } from './watched.js'
 
 /** What one run is given of the lock session. When the run has ended it can use it no more, though the session may go on to the next. */
 export interface Lent {
   query: Query
   transaction: <T>(fn: (tx: Transaction) => Promise<T> | T) => Promise<T>
+  /** Each batch has a turn of its own, so that what makes the rows may use the session as well. */
+  upsert: Upsert
   /** Any other call of the host that uses the session: refused where a query is, in its turn, and watched. */
   admitted: <T>(method: string, work: (send: (text: string, values: unknown[]) => Promise<unknown[]>) => Promise<T>) => Promise<T>
-  /** From now on every call of the host rejects. Those already waiting still have their turn. */
+  /** From now on every call of the host rejects. Those already waiting still have their turn, and an upsert goes on to its end. */
   seal: () => void
+  /** Seals, and ends an upsert before its next batch: the run is over, whatever the host is still doing. */
+  end: () => void
   /**
    * Waits for what the host had begun. Then the session is idle: an open transaction is rolled back.
    *
@@ -37,30 +42,61 @@ interface Parts {
   /** Leaves the session idle, or lost. */
   rollback: () => Promise<void>
   lost: () => Error | undefined
+  /** What upserts know of the tables. */
+  memory: Memory
+  /** Of the run. */
+  signal: AbortSignal | undefined
 }
 
-export function lend ({ client, queue, inside, send, rollback, lost }: Parts): Lent {
+export function lend ({ client, queue, inside, send, rollback, lost, memory, signal }: Parts): Lent {
   const watch = createWatch()
   let sealed = false
+  let ended = false
 
-  /** Refused at once where it could only wait for itself, or for a run that is over. */
-  const admitted: Lent['admitted'] = (method, work) => watch.over(method, async () => {
+  /** @throws where a call could only wait for itself, or comes from a run that is over */
+  function admit (method: string): void {
     const around = inside.getStore()
     if (around?.open === true && around.queue === queue) throw new FST_HOURLY_SYNC_NESTED(method)
     const why = lost() ?? (sealed ? new FST_HOURLY_SYNC_RUN_ENDED(method) : undefined)
     if (why !== undefined) throw why
+  }
+
+  function needIdle (method: string): void {
+    if (client.getTransactionStatus() !== 'I') throw new FST_HOURLY_SYNC_OPEN_TRANSACTION(`before run.${method}`)
+  }
+
+  const admitted: Lent['admitted'] = (method, work) => watch.over(method, async () => {
+    admit(method)
     return await queue.turn(async () => await work(async (text, values) => (await send(ours(text, values))).rows))
   })
 
+  /** As {@link Statements}, for whoever has the turn. */
+  const sendPlain: Statements['query'] = async (text, values, name) => await send(plain(text, values, name))
+
   async function transact<T> (fn: (tx: Transaction) => Promise<T> | T): Promise<T> {
-    if (client.getTransactionStatus() !== 'I') throw new FST_HOURLY_SYNC_OPEN_TRANSACTION('before run.transaction')
     await send('begin')
     const state = { open: true, queue }
     const statements = createQueue()
+    const needOpen = (method: string): void => {
+      if (!state.open) throw lost() ?? new FST_HOURLY_SYNC_TRANSACTION_ENDED(method)
+    }
+    const nested = nestedContext({ query: sendPlain }, signal)
+    const upsert = createUpsert({
+      ...nested,
+      async transaction (fn) {
+        needOpen('upsert')
+        // nothing else comes between a savepoint and its end: it would be rolled back with the batch
+        return await statements.turn(async () => await nested.transaction(fn))
+      }
+    }, memory)
     const tx: Transaction = {
       query: (statement, values) => watch.over('transaction', async () => {
-        if (!state.open) throw lost() ?? new FST_HOURLY_SYNC_TRANSACTION_ENDED('query')
+        needOpen('query')
         return await statements.turn(async () => await send(checked(statement), values))
+      }),
+      upsert: (table, rows, options) => watch.over('transaction', async () => {
+        needOpen('upsert')
+        return await upsert(table, rows, options)
       })
     }
     try {
@@ -78,11 +114,31 @@ export function lend ({ client, queue, inside, send, rollback, lost }: Parts): L
     }
   }
 
+  const batchTurn = async <T>(work: () => Promise<T>): Promise<T> => await queue.turn(async () => {
+    if (ended) throw lost() ?? new FST_HOURLY_SYNC_RUN_ENDED('upsert')
+    needIdle('upsert')
+    return await work()
+  })
+  const upsert = createUpsert({
+    signal,
+    query: async (text, values, name) => await batchTurn(async () => await sendPlain(text, values, name)),
+    transaction: async fn => await batchTurn(async () => await transact(
+      async ({ query }) => await fn({ query: async (text, values, name) => await query(plain(text, values, name)) })))
+  }, memory)
+
   return {
     admitted,
     query: (statement, values) => admitted('query', async () => await send(checked(statement), values)),
-    transaction: fn => admitted('transaction', async () => await transact(fn)),
+    transaction: fn => admitted('transaction', async () => {
+      needIdle('transaction')
+      return await transact(fn)
+    }),
+    upsert: (table, rows, options) => watch.over('upsert', async () => {
+      admit('upsert')
+      return await upsert(table, rows, options)
+    }),
     seal: () => { sealed = true },
+    end: () => { sealed = ended = true },
     async settle () {
       await queue.idle()
       const left = lost() === undefined && client.getTransactionStatus() !== 'I'

@@ -56,7 +56,7 @@ export function conduct ({ context, session, started }: Parts): Conducted {
   const abort = new AbortController()
   const over = new AbortController() // ends the watches
   const start = clock.elapsed()
-  const lent = session.lend()
+  const lent = session.lend(abort.signal)
   let aborted: Failure | undefined
   let progress: Progress | null = null
   let isOver = false
@@ -141,7 +141,7 @@ export function conduct ({ context, session, started }: Parts): Conducted {
     const settled = await Promise.race([played(), isCut])
     over.abort()
     announcing.abort()
-    lent.seal()
+    lent.end()
     if (session.usable && session.busy()) await session.seize() // the run was cut
     const verdict: Verdict = aborted ?? ('error' in settled ? { state: 'failed', error: settled.error } : { state: 'succeeded', result: settled.result })
     return await recordEnd({ context, session, started, run, log, verdict, limit: () => finishLimit, lasted: Math.round(clock.elapsed() - start) })
@@ -164,6 +164,7 @@ export function conduct ({ context, session, started }: Parts): Conducted {
       log,
       query: lent.query,
       transaction: lent.transaction,
+      upsert: lent.upsert,
       client: createFacade(lent.query),
       checkpoint: reached => checkpoint({ context, session, lent, started }, reached),
       progress: (done, total) => {

@@ -52,8 +52,10 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
   let closeBy: number | undefined
   let fresh = true // for `runOnce`: as good as a process that has just booted
 
+  const notReady = (): Error => new FST_HOURLY_SYNC_NO_POOL(settings.name, 'this moment: the app is not ready yet')
+
   function parts (): Opened {
-    if (opened === undefined) throw new FST_HOURLY_SYNC_NO_POOL(settings.name, 'this moment: the app is not ready yet')
+    if (opened === undefined) throw notReady()
     return opened
   }
 
@@ -105,9 +107,10 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
   }
 
   async function status (): Promise<Status> {
-    const { runner, history } = parts()
-    const known = await history.known().then(found => ({ ...found, unavailable: null }), error => unknown(error, settings.redact))
-    const own = runner.current
+    const known = opened === undefined
+      ? unknown(notReady(), settings.redact)
+      : await opened.history.known().then(found => ({ ...found, unavailable: null }), error => unknown(error, settings.redact))
+    const own = opened?.runner.current
     return {
       name: settings.name,
       target: '',
@@ -125,6 +128,7 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
   function whyOff (): string {
     if (settings.missing.length > 0) return `not configured: ${settings.missing.join(', ')}`
     if (closeBy !== undefined) return 'closing'
+    if (opened === undefined) return 'not ready'
     return settings.enabled ? 'stopped' : 'not enabled'
   }
 

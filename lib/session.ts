@@ -23,6 +23,7 @@
  * the driver is never handed two at once.
  */
 import type { QueryConfig, QueryResult } from 'pg'
+import { again } from './again.js'
 import { type Clock, within } from './clock.js'
 import type { Lease } from './connections.js'
 import { FST_HOURLY_SYNC_LOCK_LOST, FST_HOURLY_SYNC_POOLED, FST_HOURLY_SYNC_RUN_ENDED, FST_HOURLY_SYNC_UNAVAILABLE } from './errors.js'
@@ -30,6 +31,7 @@ import { asError, endsSession } from './failure.js'
 import { type Inside, lend, type Lent } from './lend.js'
 import { createQueue } from './queue.js'
 import { ours } from './sql.js'
+import { createMemory } from './upsert.js'
 
 export interface Session {
   readonly backend: number
@@ -37,8 +39,12 @@ export interface Session {
   readonly lost: Error | undefined
   /** A statement of ours: waits its turn, and checks that it reached the backend that holds the lock. */
   own: <R extends object>(text: string, values: unknown[]) => Promise<R[]>
-  /** What one run is given of the session. A run that has ended can use it no more, though the session may go on to the next. */
-  lend: () => Lent
+  /**
+   * What one run is given of the session. A run that has ended can use it no more, though the session may go on to the next.
+   *
+   * @param signal - the run's
+   */
+  lend: (signal?: AbortSignal) => Lent
   /** Whether a statement can still be sent. */
   readonly usable: boolean
   /** Takes the session out of the hands of a host that does not let go, in the middle of its transaction if need be; ends it if a statement is under way. */
@@ -47,7 +53,8 @@ export interface Session {
   busy: () => boolean
   /**
    * Proves that the lock is still ours, by a look; in an open transaction, by a sign of life, for the server ends a session that is idle in one as it does any other.
-   * Rests while a statement is in flight: its result is the proof. Loses the lock when it is not ours, or when nobody answers.
+   * Rests while a statement is in flight, whose result is the proof; of one that is for long, it asks over another session. Loses the lock when it is
+   * not ours, or when nobody answers.
    */
   prove: () => Promise<void>
   lose: (why: Error) => void
@@ -67,20 +74,28 @@ export interface SessionOptions {
   /** `[text, values]` of the look and of the unlock. */
   proof: [string, unknown[]]
   unlock: [string, unknown[]]
+  /** Asks over another session which backend holds the lock. */
+  holder: () => Promise<number | undefined>
 }
 
 /** How long a look on the own session, or an unlock, may take. Milliseconds. */
 const ANSWER_LIMIT = 5_000
 const UNLOCK_LIMIT = 1_000
 
-export function createSession ({ lease, clock, inside, backend, proof, unlock }: SessionOptions): Session {
+/** Proofs that one statement may hold up before another session is asked: as many heartbeats as the server waits for a session that is idle. */
+const HELD_UP = 3
+
+export function createSession ({ lease, clock, inside, backend, proof, unlock, holder }: SessionOptions): Session {
   const { client } = lease
   let queue = createQueue()
+  const memory = createMemory()
   const wire = createQueue() // one level down: a transaction has its turn for as long as it is open, and is proved in between
   let seized = false
   let lost: Error | undefined
   let tell = (_why: Error): void => {}
   let destroyed = false
+  let sent = 0
+  let heldUp = { by: 0, times: 0 }
 
   const lose = (why: Error): void => {
     if (lost !== undefined || destroyed) return
@@ -97,6 +112,7 @@ export function createSession ({ lease, clock, inside, backend, proof, unlock }:
   const send = async (statement: string | QueryConfig, values?: unknown[]): Promise<QueryResult<any>> => await wire.turn(async () => {
     if (lost !== undefined) throw lost
     if (destroyed) throw new FST_HOURLY_SYNC_RUN_ENDED('query')
+    sent++
     try {
       return await client.query(statement as string, values)
     } catch (error) {
@@ -112,7 +128,7 @@ export function createSession ({ lease, clock, inside, backend, proof, unlock }:
   }
 
   const own: Session['own'] = async (text, values) => await queue.turn(async () => {
-    const { rows } = await send(ours(text, values))
+    const { rows } = await again(async () => await send(ours(text, values)))
     const other = rows.find(row => row.backend !== undefined && row.backend !== backend)
     if (other !== undefined) {
       const error = new FST_HOURLY_SYNC_POOLED(`the lock was taken by backend ${backend}, the answer came from ${other.backend}`)
@@ -142,6 +158,15 @@ export function createSession ({ lease, clock, inside, backend, proof, unlock }:
     return held
   }
 
+  /** The answer of a statement under way may be on a network that has gone silent: then the server has ended the session, and nobody here is told. */
+  async function askElsewhere (): Promise<void> {
+    const statement = sent
+    heldUp = { by: statement, times: heldUp.by === statement ? heldUp.times + 1 : 1 }
+    if (heldUp.times < HELD_UP) return
+    const holding = await holder().catch(() => backend) // no answer says nothing
+    if (holding !== backend && sent === statement && wire.busy()) lose(new Error('the server says that this session does not hold it'))
+  }
+
   function busy (): boolean {
     return queue.busy() || client.getTransactionStatus() !== 'I'
   }
@@ -162,7 +187,7 @@ export function createSession ({ lease, clock, inside, backend, proof, unlock }:
       tell = fn
       if (lost !== undefined) fn(lost)
     },
-    lend: () => lend({ client, queue, inside, send: sendForHost, rollback: async () => { if (!seized) await rollback() }, lost: () => lost }),
+    lend: signal => lend({ client, queue, inside, send: sendForHost, rollback: async () => { if (!seized) await rollback() }, lost: () => lost, memory, signal }),
     get usable () { return lost === undefined && !destroyed },
     async seize () {
       seized = true
@@ -172,7 +197,7 @@ export function createSession ({ lease, clock, inside, backend, proof, unlock }:
     },
     busy,
     async prove () {
-      if (wire.busy()) return
+      if (wire.busy()) return await askElsewhere()
       for (let tries = 0; tries < 2; tries++) {
         const held = await answered()
         if (held === false) lose(new Error('the server says that this session does not hold it'))

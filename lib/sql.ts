@@ -12,7 +12,12 @@ const NEVER = 2 ** 31 - 1
 
 /** A statement of ours, with parsers and limits that no setting of the host can bend. */
 export function ours (text: string, values: unknown[] = []): QueryConfig {
-  return { text, values, types: { getTypeParser }, query_timeout: NEVER } as QueryConfig
+  return { ...plain(text, values), query_timeout: NEVER } as QueryConfig
+}
+
+/** A statement that we make for the host: with our parsers, and the host's limits. */
+export function plain (text: string, values: unknown[] = [], name?: string): QueryConfig {
+  return { text, values, name, types: { getTypeParser } } as QueryConfig
 }
 
 const BOOL = 16

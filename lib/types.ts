@@ -1,5 +1,8 @@
 import type { FastifyBaseLogger, FastifyInstance, FastifyReply, FastifyRequest, HookHandlerDoneFunction } from 'fastify'
 import type { ClientBase, ClientConfig, Pool, QueryConfig, QueryResult, QueryResultRow } from 'pg'
+import type { Upsert } from './upsert.js'
+
+export type { Upsert, UpsertOptions, UpsertResult, UpsertRows } from './upsert.js'
 
 /** What JSON can carry. */
 export type Json = string | number | boolean | null | Json[] | { [key: string]: Json | undefined }
@@ -37,6 +40,8 @@ export interface Query {
 /** An open transaction of the run. */
 export interface Transaction {
   query: Query
+  /** As `run.upsert`, each batch under a savepoint: one that fails leaves the transaction usable. Deadlocks are not retried, for they end the transaction. */
+  upsert: Upsert
 }
 
 /** Quacks like a `pg` client, for query builders; its statements wait in the session's queue. */
@@ -72,6 +77,7 @@ export interface SyncRun {
    * Inside `fn` use its `tx`: a call on `run` itself rejects with `FST_HOURLY_SYNC_NESTED`.
    */
   readonly transaction: <T>(fn: (tx: Transaction) => Promise<T> | T) => Promise<T>
+  readonly upsert: Upsert
   readonly client: ClientFacade
   /**
    * Commits how far the run has got: a later failure resumes there, and not where the run began. What was fetched before `until` must be saved.
@@ -252,7 +258,7 @@ export interface HourlySync {
    */
   runOnce: (options?: { force?: boolean }) => Promise<RunOnceResult>
   isSyncing: () => Promise<boolean>
-  /** Never rejects: a database that cannot be asked is in the answer. */
+  /** Never rejects: a database that cannot be asked, or an app that is not ready, is in the answer. */
   status: () => Promise<Status>
   /**
    * The history, newest first.

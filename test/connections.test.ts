@@ -184,10 +184,31 @@ t.test('the gate', async t => {
   t.test('waits for an answer within the limit', async t => {
     const clock = createManualClock()
     const { gate } = gateOf(poolOf(t, 2), clock)
-    const late = t.rejects(gate.ask('select pg_sleep(5)', []), { code: 'FST_HOURLY_SYNC_UNAVAILABLE', message: /a question to the database/ })
+    const asleep = async (text: string): Promise<boolean> => (await server.query("select from pg_stat_activity where query = $1 and wait_event = 'PgSleep'", [text])).rowCount === 1
+    const late = t.rejects(gate.ask('select pg_sleep(50)', []), { code: 'FST_HOURLY_SYNC_UNAVAILABLE', message: /a question to the database was not done within 10000 ms/ })
+    await until(async () => await asleep('select pg_sleep(50)'))
     await clock.pass(CLAIM_LIMIT)
     await late
-    await server.query("select pg_terminate_backend(pid) from pg_stat_activity where query like 'select pg_sleep(5)'")
+    const sooner = t.rejects(gate.ask('select pg_sleep(40)', [], 100), { code: 'FST_HOURLY_SYNC_UNAVAILABLE', message: /within/ })
+    await until(async () => await asleep('select pg_sleep(40)'))
+    await clock.pass(100)
+    await sooner
+    await server.query("select pg_terminate_backend(pid) from pg_stat_activity where query like 'select pg_sleep(%0)'")
+  })
+
+  t.test('keeps no client for a question that a silent server does not answer', async t => {
+    const proxy = await startProxy(t, server.port)
+    const clock = createManualClock()
+    const pool = poolOf(t, 2, proxy.port)
+    const { gate } = gateOf(pool, clock)
+    await gate.ask('select 1', [])
+    proxy.silence()
+    const late = t.rejects(gate.ask('select 2', []), { code: 'FST_HOURLY_SYNC_UNAVAILABLE' })
+    await until(() => pool.idleCount === 0)
+    await clock.pass(CLAIM_LIMIT)
+    await late
+    t.equal(pool.totalCount, 0)
+    await until(() => proxy.left() === 1, 'its socket is closed')
   })
 })
 

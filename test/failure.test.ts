@@ -17,6 +17,7 @@ t.test('isTransient', async t => {
       [`response.status ${status}`, { response: { status } }],
       [`response.statusCode ${status}`, { response: { statusCode: status } }]
     ]),
+    ['what AbortSignal.timeout() aborts with', new DOMException('The operation was aborted due to timeout', 'TimeoutError')],
     ['what fetch hides in its cause', withCause(withCode('ECONNRESET'))],
     ['a status in the cause of a cause', withCause(withCause({ status: 503 }))],
     ['a TransientSyncError as the cause', withCause(new TransientSyncError('x'))],
@@ -31,6 +32,7 @@ t.test('isTransient', async t => {
     ['an error', new Error('x')],
     ['a name alone', Object.assign(new Error('x'), { name: 'TransientSyncError' })],
     ...[200, 304, 400, 401, 403, 404, 409, 422, 500, 501, 505].map((status): [string, unknown] => [`status ${status}`, { status }]),
+    ['what AbortController.abort() aborts with', new DOMException('This operation was aborted', 'AbortError')],
     ['a status in a text', { status: '503' }],
     ['a number as the code', withCode(503)],
     ['a unique violation', withCode('23505')],

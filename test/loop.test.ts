@@ -1,10 +1,12 @@
 import t from 'tap'
-import { afterLook, afterRun } from '../lib/loop.js'
+import { afterLook, afterRun, startLoop } from '../lib/loop.js'
 import { parseOptions } from '../lib/options.js'
+import { handClock } from './helpers/hand-clock.js'
 import { levels, setStage } from './helpers/host.js'
 import { startPostgres } from './helpers/postgres.js'
 import { gate, until } from './helpers/until.js'
 
+const cluster = await startPostgres(t)
 const HOUR = 3_600_000
 const MINUTE = 60_000
 const at = (time: string): number => Date.parse(`2025-03-10T${time}Z`)
@@ -47,7 +49,19 @@ t.test('how long a loop sleeps after a run', async t => {
   for (const [what, expected, end, now] of cases) t.equal(afterRun(settings, end, now, 0), expected, what)
 })
 
-const cluster = await startPostgres(t)
+t.test('a loop whose end the database did not take reckons with the time that has passed since its look', async t => {
+  const hands = handClock()
+  const on = gate()
+  const record = { state: 'failed', slot: new Date(at('10:00:00')) }
+  const attempt = async (): Promise<any> => ({ started: true, look, run: { finished: on.passed.then(() => ({ record, now: null, told: 0, notBefore: null })) } })
+  const loop = startLoop({ settings, clock: hands, attempt, looked: () => {}, chance: () => 0 })
+  t.teardown(loop.stop)
+  await hands.advance(settings.startupDelay)
+  await hands.advance(39 * MINUTE + 50_000) // of the run; then it is 10:59:50
+  on.open()
+  await until(() => loop.nextLook !== null)
+  t.equal(loop.nextLook! - hands.now(), 10_001, 'until the next slot, which is nearer than a standby')
+})
 
 t.test('a loop looks first after its startup delay', async t => {
   const stage = await setStage(t, cluster)

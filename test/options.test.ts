@@ -112,6 +112,8 @@ const bad: Array<[option: string, value: unknown]> = [
   ['timeout', 0],
   ['standby', 99],
   ['heartbeat', 99],
+  ['heartbeat', '2h'],
+  ['closeTimeout', '2h'],
   ['history.keepFor', 999],
   ...texts.flatMap(option => ['', null, 7, {}, [], true].map((value): [string, unknown] => [option, value])),
   ...['name', 'lockName', 'schema'].flatMap(option => ['x'.repeat(101), 'a\nb', 'a\0', '\x7f', '\ud83d', '\x85'].map((value): [string, unknown] => [option, value])),

@@ -5,9 +5,10 @@ import pg from 'pg'
 import t from 'tap'
 import type { Order } from '../examples/orders/order.js'
 import { buildOrderService } from '../examples/orders/order-service.js'
-import { createTable, orderOf, type OrderRow, readOne, readPage, saveOrders } from '../examples/orders/orders-table.js'
+import { createTable, orderOf, type OrderRow, readOne, readPage, saving } from '../examples/orders/orders-table.js'
 import type * as ServerModule from '../examples/orders/server.js'
 import * as plugin from '../index.js'
+import { createUpsert, type Statements } from '../lib/upsert.js'
 import { startPostgres } from './helpers/postgres.js'
 import { gate, until } from './helpers/until.js'
 
@@ -41,8 +42,8 @@ async function saved (): Promise<Order[]> {
 
 async function save (rows: Order[]): Promise<void> {
   await pool.query(createTable)
-  const { text, values } = saveOrders(rows)
-  await pool.query(text, values)
+  const query: Statements['query'] = async (text, values) => await pool.query(text, values)
+  await createUpsert({ query, transaction: async fn => await fn({ query }) })('orders', rows, saving)
 }
 
 t.test('servers that boot at once make the table once', async t => {
@@ -116,7 +117,7 @@ async function refresh (app: FastifyInstance): Promise<plugin.RunRecord> {
 t.test('a refresh brings the orders of the service, field by field', async t => {
   const { app, service } = await world(t)
   const run = await refresh(app)
-  t.match(run, { state: 'succeeded', trigger: 'manual', stats: { orders: 60 }, since: null })
+  t.match(run, { state: 'succeeded', trigger: 'manual', stats: { orders: 60, inserted: 60, updated: 0, unchanged: 0, stale: 0 }, since: null })
   const { orders, next } = (await app.inject({ url: '/orders', query: { limit: '100' } })).json()
   t.strictSame(orders, (await service.inject('/admin/orders')).json())
   t.equal(next, null)

@@ -49,7 +49,7 @@ t.test('the tarball has the built files and the documents, and nothing else', as
   }
 })
 
-const loaded = { type: 'function', same: true, exports: ['function', 'function', 'function'], names: ['order-sync'], asset: 200 }
+const loaded = { type: 'function', same: true, exports: ['function', 'function', 'function', 'function'], names: ['order-sync'], asset: 200 }
 
 for (const file of ['import.mjs', 'require.cjs']) {
   t.test(`${file}: gives the plugin function itself, which registers`, async t => {

@@ -129,6 +129,27 @@ t.test('a pool that will make trouble is warned about, unless the lock has a con
   t.same(warned({ max: 1 }, { lock: {} }), [])
 })
 
+t.test('of a pool that shows no options nothing is said', async t => {
+  warnAboutPool({} as pg.Pool, parseOptions({ name: 'a', sync () {} }), { warn: () => t.fail('warned') } as unknown as FastifyBaseLogger)
+})
+
+t.test('a session whose backend changes while another client is busy is refused, though the notification was heard', async t => {
+  const client = await connected(t, cluster.url())
+  let asked = 0
+  // what a pooler does that happened to serve all but the last of these from one session; its own start-up told another backend
+  const pooled = new Proxy(client, {
+    get (target, name) {
+      if (name === 'processID') return 1
+      if (name !== 'query') return Reflect.get(target, name, target)
+      return async (...words: Parameters<typeof client.query>) => {
+        const result: any = await target.query(...words)
+        return result.rows[0]?.backend !== undefined && ++asked > 2 ? { ...result, rows: [{ backend: 2 }] } : result
+      }
+    }
+  })
+  await t.rejects(probeSession(pooled, () => new pg.Client(cluster.url()), probeChannel(), clock), { code: 'FST_HOURLY_SYNC_POOLED', message: /answered first, then 2/ })
+})
+
 t.test('the second connection is made like the first', async t => {
   const pool = new pg.Pool({ connectionString: cluster.url() })
   t.teardown(async () => { await pool.end() })

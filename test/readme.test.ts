@@ -12,7 +12,7 @@ t.test('an example that names its file is that file', async t => {
 })
 
 t.test('the table of options has each option, and no other', async t => {
-  const [, table] = /^\| option \| default \| meaning \|\n\|.*\n((?:\|.*\n)+)/m.exec(readme)!
+  const [, table] = /^## Options\n[^]*?^\| option \| default \| meaning \|\n\|.*\n((?:\|.*\n)+)/m.exec(readme)!
   const named = table!.trimEnd().split('\n').flatMap(row => [...row.split('|')[1]!.matchAll(/`(\w+)`/g)].map(([, name]) => name!))
   t.strictSame(named.sort(), [...optionNames].sort())
 })

@@ -64,6 +64,10 @@ t.test('its first window is open at the start', async t => {
   t.equal(unrecorded('orders', { ...begun, since: null }, 'lock-lost', 500, null).since, null)
 })
 
+t.test('that of a backfill is for no slot', async t => {
+  t.equal(unrecorded('orders', { ...begun, slot: null, trigger: 'backfill' }, 'lock-lost', 500, null).slot, null)
+})
+
 t.test('a holder is what the server shows and what the run noted', async t => {
   const shown = { backend: 77, application_name: 'hourly-sync:orders@web-1:42', address: '10.0.0.1' }
   t.strictSame(toHolder(shown, { ...begun, host: 'web-1', pid: 42 }), {

@@ -48,6 +48,8 @@ interface Held {
   sent: string[]
   /** The most statements the driver has had at once. */
   most: () => number
+  /** How often another session was asked who holds the lock. */
+  questions: () => number
   lost: Error[]
 }
 
@@ -75,14 +77,19 @@ async function hold (t: Scope, clock: ManualClock | typeof systemClock = systemC
     return answer
   }) as unknown as typeof query
 
-  const session = createSession({ lease, inside: new AsyncLocalStorage(), clock, backend: row!.backend, proof: [texts.prove, [classid, objid]], unlock: [texts.unlock, [key.toString()]] })
+  let questions = 0
+  const holder = async (): Promise<number | undefined> => {
+    questions++
+    return (await server.query(texts.holder, [classid, objid], database)).rows[0]?.backend
+  }
+  const session = createSession({ lease, inside: new AsyncLocalStorage(), clock, backend: row!.backend, proof: [texts.prove, [classid, objid]], unlock: [texts.unlock, [key.toString()]], holder })
   const lost: Error[] = []
   if (listen) session.whenLost(why => { lost.push(why) })
   t.teardown(async () => {
     session.destroy()
     await pool.end()
   })
-  return { session, host: session.lend(), lease, pool, backend: row!.backend, key, sent, most: () => most, lost }
+  return { session, host: session.lend(), lease, pool, backend: row!.backend, key, sent, most: () => most, questions: () => questions, lost }
 }
 
 /** Whether anybody holds the lock, asked through another session. */
@@ -414,6 +421,58 @@ t.test('prove', async t => {
     t.match(held.lost, [{ code: 'FST_HOURLY_SYNC_LOCK_LOST', cause: { code: 'FST_HOURLY_SYNC_UNAVAILABLE' } }])
   })
 
+  t.test('asks another session about a statement that is under way at the third proof, and keeps what is held', async t => {
+    const held = await hold(t)
+    const statement = held.host.query('select pg_sleep(600)').catch(() => {})
+    await inStatement(held.backend, 'pg_sleep(600)')
+    for (let proof = 1; proof <= 2; proof++) await held.session.prove()
+    t.equal(held.questions(), 0)
+    for (let proof = 3; proof <= 5; proof++) await held.session.prove()
+    t.equal(held.questions(), 3)
+    t.strictSame(held.lost, [])
+    held.session.destroy()
+    await statement
+  })
+
+  t.test('asks nobody about statements that come and go', async t => {
+    const held = await hold(t)
+    for (let proof = 1; proof <= 5; proof++) {
+      const statement = held.host.query('select pg_sleep(0.1)')
+      await turn()
+      await held.session.prove()
+      await statement
+    }
+    t.equal(held.questions(), 0)
+    t.strictSame(held.lost, [])
+  })
+
+  t.test('loses when the answer of a statement does not come and the server has ended the session', async t => {
+    const proxy = await startProxy(t, server.port)
+    const held = await hold(t, systemClock, proxy.port)
+    const statement = held.host.query('select pg_sleep(600)')
+    const failed = t.rejects(statement, { code: 'FST_HOURLY_SYNC_LOCK_LOST' })
+    await inStatement(held.backend, 'pg_sleep(600)')
+    proxy.silence()
+    await terminate(held.backend)
+    await until(async () => !await isThere(held.backend))
+    for (let proof = 1; proof <= 3; proof++) await held.session.prove()
+    t.match(held.lost, [{ code: 'FST_HOURLY_SYNC_LOCK_LOST', message: /does not hold it/ }])
+    await failed
+  })
+
+  t.test('makes nothing of a question that is not answered', async t => {
+    const held = await hold(t)
+    const statement = held.host.query('select pg_sleep(600)').catch(() => {})
+    await inStatement(held.backend, 'pg_sleep(600)')
+    await server.query('alter database ' + database + ' allow_connections false')
+    for (let proof = 1; proof <= 4; proof++) await held.session.prove()
+    await server.query('alter database ' + database + ' allow_connections true')
+    t.equal(held.questions(), 2)
+    t.strictSame(held.lost, [])
+    held.session.destroy()
+    await statement
+  })
+
   t.test('believes an answer that came while the event loop was blocked', async t => {
     const held = await hold(t)
     const proven = held.session.prove()
@@ -711,7 +770,7 @@ t.test('the direct source serves a session just as well', async t => {
   const key = lockKey(t.name)
   const { classid, objid } = lockHalves(key)
   const { rows: [row] } = await lease.client.query(ours('select pg_backend_pid() as backend, pg_try_advisory_lock($1::bigint)', [key.toString()]))
-  const session = createSession({ lease, inside: new AsyncLocalStorage(), clock: systemClock, backend: row.backend, proof: [texts.prove, [classid, objid]], unlock: [texts.unlock, [key.toString()]] })
+  const session = createSession({ lease, inside: new AsyncLocalStorage(), clock: systemClock, backend: row.backend, proof: [texts.prove, [classid, objid]], unlock: [texts.unlock, [key.toString()]], holder: async () => undefined })
   await session.prove()
   t.equal(session.lost, undefined)
   await session.release()

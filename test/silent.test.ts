@@ -41,6 +41,41 @@ for (const where of ['between two statements', 'inside run.transaction', 'inside
   })
 }
 
+t.test('a holder whose network goes silent inside a statement is replaced, and told over the pool', async t => {
+  const stage = await setStage(t, cluster)
+  const proxy = await startProxy(cluster.port)
+  t.teardown(proxy.close)
+  const entered = gate<AbortSignal>()
+  let failure: unknown
+  const { clock: { searchPath } } = stage
+  const silent = await stage.host({
+    heartbeat: '1s',
+    lock: { connectionString: `postgres://postgres:postgres@127.0.0.1:${proxy.port}/postgres`, options: `-c search_path=${searchPath.replaceAll(' ', '')}`, application_name: 'silent' },
+    sync: async run => {
+      entered.open(run.signal)
+      await run.query('select pg_sleep(1.5)').catch(error => { failure = error })
+    }
+  })
+  const other = await stage.host({ heartbeat: '1s' })
+  const outcome = silent.sync.runOnce()
+  const signal = await entered.passed
+  await until(async () => (await stage.query("select from pg_stat_activity where query like 'select pg_sleep(1.5)' and state = 'active'")).rowCount === 1)
+  const began = performance.now()
+  proxy.freeze()
+  await until(async () => (await other.sync.runOnce({ force: true })).outcome === 'succeeded', 'the other has run', REPLACED)
+  await until(() => signal.aborted, 'the holder is told')
+  t.ok(performance.now() - began < REPLACED)
+  t.match([signal.reason, failure], [{ code: 'FST_HOURLY_SYNC_LOCK_LOST' }, { code: 'FST_HOURLY_SYNC_LOCK_LOST' }])
+  t.match(await outcome, { outcome: 'lock-lost' })
+  t.strictSame((await stage.history()).map(({ state }) => state).sort(), ['lock-lost', 'succeeded'])
+})
+
+t.test('a statement that takes longer than three heartbeats keeps the lock', async t => {
+  const stage = await setStage(t, cluster)
+  const { sync } = await stage.host({ heartbeat: '200ms', sync: async run => { await run.query('select pg_sleep(2)') } }) // ten heartbeats
+  t.match(await sync.runOnce(), { outcome: 'succeeded' })
+})
+
 t.test('a holder that is idle in a transaction for longer than three heartbeats keeps its lock', async t => {
   const stage = await setStage(t, cluster)
   const { sync } = await stage.host({

@@ -1,8 +1,9 @@
-import t from 'tap'
+import pg from 'pg'
+import t, { type Test } from 'tap'
 import type { SyncRun } from '../lib/types.js'
-import { setStage } from './helpers/host.js'
+import { setStage, type Stage } from './helpers/host.js'
 import { startPostgres } from './helpers/postgres.js'
-import { gate } from './helpers/until.js'
+import { gate, until } from './helpers/until.js'
 
 const cluster = await startPostgres(t)
 const HOUR = 3_600_000
@@ -10,6 +11,21 @@ const HOUR = 3_600_000
 /** Hour and minute of a window's ends, and which slice it is. */
 const told = (run: SyncRun): string => `${run.slice.index}/${run.slice.of} ${clockOf(run.since)}-${clockOf(run.until)}`
 const clockOf = (date: Date | null): string => date === null ? 'null' : date.toISOString().slice(11, 16)
+
+/** Stops who updates the row of the sync so that `when` holds, until the hurdle is lifted. */
+async function setHurdle (t: Test, { schema, query }: Stage, when: string): Promise<{ met: () => Promise<unknown>, lift: () => Promise<unknown> }> {
+  const client = new pg.Client({ connectionString: cluster.url() })
+  await client.connect()
+  t.teardown(async () => await client.end())
+  const { rows: [{ pid }] } = await client.query('select pg_backend_pid() as pid, pg_advisory_lock(4, oid::int) from pg_namespace where nspname = $1', [schema])
+  await query(`create function ${schema}.hurdle () returns trigger language plpgsql as $$ begin
+      perform pg_advisory_xact_lock(4, '${schema}'::regnamespace::oid::int); return new; end $$;
+    create trigger hurdle before update on ${schema}.sync for each row when (${when}) execute function ${schema}.hurdle()`)
+  return {
+    met: async () => await until(async () => (await query('select from pg_stat_activity where $1 = any (pg_blocking_pids(pid))', [pid])).rowCount! > 0),
+    lift: async () => await client.query('select pg_advisory_unlock_all()')
+  }
+}
 
 t.test('a gap longer than maxWindow is served in slices that partition it, the overlap taken off each start only', async t => {
   const stage = await setStage(t, cluster)
@@ -325,6 +341,56 @@ t.test('backfill', async t => {
     t.match(await sync.status(), { backfill: { position: new Date(since.getTime() + HOUR) } })
     await t.rejects(sync.backfill({ signal: stop.signal }), { message: 'enough' })
   })
+
+  t.test('whose signal aborts while it begins ends with its first slice', async t => {
+    const stage = await setStage(t, cluster)
+    const { sync } = await stage.host({ maxWindow: '1h', sync: async run => { await run.sleep(60_000) } })
+    await stage.host().then(async other => await other.sync.runOnce()) // makes the tables
+    const stop = new AbortController()
+    const hurdle = await setHurdle(t, stage, "new.started->>'trigger' = 'backfill'")
+    const answering = sync.backfill({ since, until: upTo, signal: stop.signal })
+    await hurdle.met()
+    stop.abort(new Error('enough'))
+    await hurdle.lift()
+    const answer = await answering
+    t.match(answer.started && await answer.finished, { state: 'interrupted', slice: 1, error: { message: 'enough' } })
+  })
+
+  t.test('that is ended while a due slot is served in between begins no further slice', async t => {
+    const stage = await setStage(t, cluster)
+    await stage.clock.at('2025-03-10T10:00:00Z')
+    const stop = new AbortController()
+    const order: string[] = []
+    const { sync } = await stage.host({
+      maxWindow: '1h',
+      sync: async run => {
+        order.push(run.trigger)
+        if (run.trigger === 'backfill') await stage.clock.at('2025-03-10T11:00:00Z')
+        else if (order.length > 1) stop.abort(new Error('enough'))
+      }
+    })
+    await sync.runOnce()
+    const answer = await sync.backfill({ since, until: upTo, signal: stop.signal })
+    t.match(answer.started && await answer.finished, { state: 'succeeded', trigger: 'backfill', slice: 1 })
+    t.strictSame(order, ['schedule', 'backfill', 'schedule'], 'the slot was served to its end')
+    t.match(await sync.status(), { backfill: { position: new Date(since.getTime() + HOUR) } })
+  })
+
+  for (const [what, end] of [['its signal', 'signal'], ['a close', 'close']] as const) {
+    t.test(`that meets ${what} while a further slice begins ends with that slice`, async t => {
+      const stage = await setStage(t, cluster)
+      const stop = new AbortController()
+      const { app, sync } = await stage.host({ maxWindow: '1h', sync: async run => { if (run.slice.index === 2) await run.sleep(60_000) } })
+      await sync.runOnce()
+      const hurdle = await setHurdle(t, stage, "new.started->>'slice' = '2'")
+      const answer = await sync.backfill({ since, until: upTo, signal: stop.signal })
+      await hurdle.met()
+      const closed = end === 'close' ? app.close() : stop.abort(new Error('enough'))
+      await hurdle.lift()
+      t.match(answer.started && await answer.finished, { state: 'interrupted', slice: 2 })
+      await closed
+    })
+  }
 
   t.test('checkpoints its own position', async t => {
     const stage = await setStage(t, cluster)

@@ -128,6 +128,22 @@ t.test('a deaf run inside a statement is abandoned, and the statement ended', as
   t.strictSame(await saved(), [])
 })
 
+t.test('a deaf run between two statements of a transaction is abandoned, and the transaction rolled back', async t => {
+  const stage = await setStage(t, cluster)
+  const { sync } = await stage.host({
+    timeout: 100,
+    abandonAfter: 100,
+    sync: async run => await run.transaction(async tx => {
+      await tx.query('insert into orders values (1)')
+      await new Promise(() => {})
+    })
+  })
+  t.match(await sync.runOnce(), { outcome: 'timed-out' })
+  t.strictSame(await saved(), [])
+  t.match(await stage.history(), [{ state: 'timed-out' }], 'recorded on its own session')
+  t.equal(await stage.holders(), 0)
+})
+
 t.test('a run that settles in time is not bothered by its timeout', async t => {
   const stage = await setStage(t, cluster)
   let run: SyncRun | undefined

@@ -315,3 +315,14 @@ t.test('a session of a run does not go back to the pool', async t => {
   const { rows } = await pool.query('select pg_backend_pid() as pid')
   t.not(rows[0].pid, backend)
 })
+
+t.test('a logger that throws fails the run, and leaves neither lock nor rejection', async t => {
+  const stage = await setStage(t, cluster)
+  const { sync, log } = await stage.host()
+  log.lines.push = function (line) {
+    if (line.msg === 'sync started') throw new Error('disk full')
+    return Array.prototype.push.call(this, line)
+  }
+  t.match(await sync.runOnce(), { outcome: 'failed', run: { state: 'failed', error: { message: 'disk full' } } })
+  t.equal(await stage.holders(), 0)
+})

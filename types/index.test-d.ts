@@ -4,9 +4,9 @@ import Fastify, {
 } from 'fastify'
 import type { Pool, QueryResult } from 'pg'
 import hourlySync, {
-  errors, fastifyHourlySync, migrationSql, TransientSyncError,
+  errors, fastifyHourlySync, jsonNull, migrationSql, TransientSyncError,
   type Hold, type Holder, type HourlySync, type HourlySyncOptions, type HourlySyncRegistry, type Json, type NotStarted, type Outcome, type RunOnceResult,
-  type RunRecord, type RunState, type SlotList, type Status, type SyncFunction, type SyncResult, type SyncRun, type Transaction, type Trigger, type TriggerAnswer
+  type RunRecord, type RunState, type SlotList, type Status, type SyncFunction, type SyncResult, type SyncRun, type Transaction, type Trigger, type TriggerAnswer, type Upsert, type UpsertOptions, type UpsertResult
 } from '../index.js'
 
 /** Exactly the same type, where assignability alone would let `any` through. */
@@ -124,6 +124,30 @@ run.sleep('1s')
 // @ts-expect-error: a transaction is given by what it is to do
 run.transaction('begin')
 
+// --- upsert
+interface Order { id: bigint, status: string | null, details: { items: number[] } | typeof jsonNull }
+async function saving (orders: Order[], stream: AsyncGenerator<Order>): Promise<void> {
+  await run.upsert('orders', orders, { key: ['id'] })
+  same<ReturnType<Upsert>, Promise<UpsertResult>>()
+  same<UpsertResult, { inserted: number, updated: number, unchanged: number, stale: number }>()
+  await run.upsert('public.orders', stream, { key: ['id'], index: 'orders_live_key', columns: ['id', 'status'], touch: ['updated_at'], newerBy: 'status', batch: 500 })
+  await run.upsert('orders', new Map([[1, { id: 1 }]]).values(), { key: ['id'] })
+  await run.transaction(async tx => { same<typeof tx.upsert, Upsert>(); await tx.upsert('orders', orders, { key: ['id'] }) })
+  // @ts-expect-error: a key is required
+  await run.upsert('orders', orders, {})
+  // @ts-expect-error: columns, not a text
+  await run.upsert('orders', orders, { key: 'id' })
+  // @ts-expect-error: rows are objects
+  await run.upsert('orders', [1, 2], { key: ['id'] })
+  // @ts-expect-error: one row is no list of rows
+  await run.upsert('orders', orders[0]!, { key: ['id'] })
+  // @ts-expect-error: no such option
+  await run.upsert('orders', orders, { key: ['id'], where: 'true' })
+}
+const upsertOptions: UpsertOptions = { key: ['id'] }
+same<typeof jsonNull, { toJSON: () => null }>()
+same<typeof hourlySync.jsonNull, typeof jsonNull>()
+
 // --- result
 const results: SyncResult[] = [{}, { cursor: null }, { cursor: 'page-2', stats: { saved: 3 } }, { advance: false }]
 const syncs: SyncFunction[] = [async () => {}, () => {}, async () => ({ advance: false }), () => ({ cursor: [1, { two: undefined }] })]
@@ -198,6 +222,6 @@ same<typeof hourlySync.errors, typeof errors>()
 const lost: string = new errors.FST_HOURLY_SYNC_LOCK_LOST('why').code
 
 export {
-  answer, answers, committed, configured, isError, lost, noRetry, rested, results, syncs, unpromised, wrongAdvance, wrongCursor, wrongDuration, wrongEnabled,
+  answer, answers, committed, configured, isError, lost, noRetry, rested, results, saving, syncs, unpromised, upsertOptions, wrongAdvance, wrongCursor, wrongDuration, wrongEnabled,
   wrongKey, wrongLock, wrongPool, wrongRetry, wrongRetryName, wrongStart, wrongStats, wrongTransient
 }

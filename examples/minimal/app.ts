@@ -12,11 +12,7 @@ await app.register(hourlySync, {
   sync: async (run) => {
     let saved = 0
     for await (const page of fetchOrders({ since: run.since, until: run.until, signal: run.signal })) {
-      await run.query(`
-        insert into orders (external_id, status, updated_at)
-        select * from jsonb_to_recordset($1::jsonb) as page (external_id text, status text, updated_at timestamptz)
-        on conflict (external_id) do update set status = excluded.status, updated_at = excluded.updated_at
-        where orders.updated_at <= excluded.updated_at`, [JSON.stringify(page)])
+      await run.upsert('orders', page, { key: ['external_id'], newerBy: 'updated_at' })
       saved += page.length
       run.progress(saved)
     }

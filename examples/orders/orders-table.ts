@@ -23,32 +23,14 @@ create table if not exists orders (
 
 const columns = orderFields.join(', ')
 
-/**
- * $1 a page as a JSON array, each key once. A page may come twice, and an old one after a newer one: neither changes
- * what is newer, and a row that is the same already is not written again.
- */
-const save = `
-insert into orders as known (${columns})
-select ${columns} from jsonb_to_recordset($1::jsonb) as page (
-  external_id text, customer text, status text, total numeric, currency text, item_count integer,
-  paid boolean, note text, tags jsonb, created_at timestamptz, updated_at timestamptz
-)
-on conflict (external_id) do update
-set ${orderFields.slice(1).map(field => `${field} = excluded.${field}`).join(', ')}
-where excluded.updated_at >= known.updated_at
-and excluded.* is distinct from known.*`
+/** How `run.upsert` saves a page. It may come twice, and an old one after a newer one: neither changes what is newer. */
+export const saving = { key: ['external_id'], newerBy: 'updated_at', columns: [...orderFields] }
 
 /** $1 key to start behind, or '', $2 rows -> orders, sorted by key. */
 export const readPage = `select ${columns} from orders where external_id > $1 order by external_id limit $2`
 
 /** $1 key -> the order. */
 export const readOne = `select ${columns} from orders where external_id = $1`
-
-/** The statement that saves a page, for `query(text, values)`. A page may hold a key twice: the last one counts. */
-export function saveOrders (rows: Order[]): { text: string, values: unknown[] } {
-  const byKey = new Map(rows.map(row => [row.external_id, row]))
-  return { text: save, values: [JSON.stringify([...byKey.values()])] }
-}
 
 /** An order as pg returns it. */
 export type OrderRow = Omit<Order, 'created_at' | 'updated_at'> & { created_at: Date, updated_at: Date }

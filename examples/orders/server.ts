@@ -3,7 +3,7 @@ import Fastify, { type FastifyInstance } from 'fastify'
 import hourlySync from 'fastify-hourly-sync'
 import { numberIn, textIn } from './environment.js'
 import { orders } from './orders-client.js'
-import { createTable, orderOf, type OrderRow, readOne, readPage, saveOrders } from './orders-table.js'
+import { createTable, orderOf, type OrderRow, readOne, readPage, saving } from './orders-table.js'
 import { isMain, serve } from './serve.js'
 
 export interface ServerOptions {
@@ -48,7 +48,7 @@ export async function buildServer (options: ServerOptions): Promise<FastifyInsta
     routes: { public: true }, // it listens on the loopback interface alone; give yours a guard
     sync: async run => {
       run.log.info({ since: run.since, until: run.until }, 'fetching orders')
-      let saved = 0
+      const stats = { orders: 0, inserted: 0, updated: 0, unchanged: 0, stale: 0 }
       const pages = orders({
         baseUrl: orderServiceUrl,
         key: apiKey as string, // the sync does not run without it
@@ -60,13 +60,12 @@ export async function buildServer (options: ServerOptions): Promise<FastifyInsta
         limit: pageSize
       })
       for await (const page of pages) {
-        const { text, values } = saveOrders(page.rows)
-        // a page, not the run, is a transaction: none is open while the service is awaited
-        await run.transaction(async tx => { await tx.query(text, values) })
-        saved = page.done
+        const counts = await run.upsert('orders', page.rows, saving)
+        for (const count of ['inserted', 'updated', 'unchanged', 'stale'] as const) stats[count] += counts[count]
+        stats.orders = page.done
         run.progress(page.done, page.total)
       }
-      return { stats: { orders: saved } }
+      return { stats }
     }
   })
 

@@ -6,7 +6,6 @@ import { createHash } from 'node:crypto'
 import Fastify from 'fastify'
 import postgres from '@fastify/postgres'
 import hourlySync, { TransientSyncError } from 'fastify-hourly-sync'
-import { saveOrders } from './save-orders.js'
 
 const given = JSON.parse(process.env.CHAOS_SERVER)
 const { orders, key, seed, tables } = given
@@ -97,7 +96,7 @@ async function pages (run, note, temper) {
         await tx.query('select pg_sleep(0.6)')
         await new Promise(resolve => setTimeout(resolve, 300))
       }
-      await tx.query(saveOrders(tables), [JSON.stringify(page.orders)])
+      await tx.upsert(`${tables}.orders`, page.orders, { key: ['external_id'] })
     })
     cursor = page.next_cursor
     if (cursor !== null) await run.sleep(60)

@@ -300,7 +300,7 @@ t.test('a database that cannot be asked is a 503 without its secrets', async t =
   const { app, ask, log } = await httpHost(t, stage)
   await app.hourlySync.get().runOnce({ force: true })
   const { pool } = (app as any).pg
-  pool.query = async () => { throw Object.assign(new Error('connect postgres://app:hunter2@db failed'), { code: 'ECONNREFUSED' }) }
+  pool.connect = async () => { throw Object.assign(new Error('connect postgres://app:hunter2@db failed'), { code: 'ECONNREFUSED' }) }
   for (const path of ['/runs', `/runs/${nobody}`, '/slots']) {
     const answer = await ask(path)
     t.equal(answer.statusCode, 503, path)

@@ -1,6 +1,6 @@
 import t from 'tap'
 import { startPostgres } from '../helpers/postgres.js'
-import { clean, type Exit, startApi, startServer } from '../helpers/server.js'
+import { clean, type Exit, forkServer, startApi, startServer } from '../helpers/server.js'
 import { until } from '../helpers/until.js'
 
 const cluster = await startPostgres(t)
@@ -96,6 +96,28 @@ t.test('a standby takes over from a killed runner, without a new look by anybody
 
   t.strictSame((await runs(database)).map(({ state, worker }) => [state, Number(worker.split(':').at(-1))]), [['vanished', runner.pid], ['succeeded', standby.pid]])
   t.strictSame(await standby.end(), clean)
+})
+
+t.test('a sync that kills its process each time takes down three of five, and the fourth says so', async t => {
+  const database = await cluster.database()
+  const boot = { url: cluster.url(database), work: { kind: 'kill' as const }, options: { every: '24h', standby: '1s' } } // no slot ends meanwhile
+  const servers = await Promise.all(Array.from({ length: 5 }, async () => await forkServer(t)))
+  // one that is killed while it boots does not answer any more
+  for (const server of servers) server.call('boot', boot).catch(() => {})
+  const ends = new Map<number, Exit>()
+  for (const { pid, exited } of servers) exited.then(exit => ends.set(pid, exit))
+  const alive = (): typeof servers => servers.filter(({ pid }) => !ends.has(pid))
+  const said = (server: typeof servers[number]): unknown[] => server.log.filter(({ msg }) => msg === 'runs of this sync keep vanishing with their process: it waits for the next slot')
+  await until(() => servers.some(server => said(server).length > 0), 'one says so', 60_000)
+  await until(async () => {
+    const states = await Promise.all(alive().map(async server => await server.call('status').catch(() => undefined)))
+    return states.every(status => status?.hold === 'paused' && status.nextLook !== null)
+  }, 'all that are left wait for the next slot')
+
+  t.strictSame([...ends.values()], [killed, killed, killed])
+  t.strictSame((await runs(database)).map(({ state, attempt }) => [state, attempt]), [['vanished', 1], ['vanished', 1], ['vanished', 1]])
+  t.match(alive().flatMap(said), [{ level: 50, deaths: 3 }], 'one of the two that are left, once, at error')
+  for (const server of alive()) t.strictSame(await server.end(), clean)
 })
 
 t.test('isSyncing', async t => {

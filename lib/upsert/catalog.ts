@@ -1,0 +1,116 @@
+import { FST_HOURLY_SYNC_UPSERT_UNKNOWN_TABLE } from './errors.js'
+import { readCatalog } from './sql.js'
+import { arrayOf, encoderOf, isCanonical, type Encoder } from './values.js'
+import type { Statements } from './context.js'
+
+interface CatalogType {
+  name: string
+  schema: string
+  kind: string
+  category: string
+  typmod: number
+  base: string
+  element: string
+  delimiter: string
+}
+
+interface CatalogColumn {
+  name: string
+  type: string
+  oid: string
+  typmod: number
+  generated: string
+  identity: string
+}
+
+export interface UniqueIndex {
+  name: string
+  /** valid, immediate, btree: `on conflict` can use it */
+  usable: boolean
+  predicate: string | null
+  /** `column` is null for an expression */
+  keys: Array<{ column: string | null, operator: string, collation: string | null, deterministic: boolean }>
+}
+
+export interface Column {
+  name: string
+  /** as SQL writes it, with its modifier: `numeric(10,2)` */
+  type: string
+  encoder: Encoder
+  /** whether equal values always have equal texts, but for a collation of the index */
+  canonical: boolean
+  /** why the database alone writes it, or null */
+  generated: string | null
+  /** the SQL that turns the text `value` into the column's type, refusing what an assignment refuses */
+  cast: (value: string) => string
+}
+
+export interface Catalog {
+  oid: string
+  /** escaped */
+  table: string
+  partitioned: boolean
+  columns: Map<string, Column>
+  indexes: UniqueIndex[]
+}
+
+/**
+ * What the database says about a table, in one statement.
+ *
+ * @param table - escaped
+ * @param given - as the caller wrote it, for messages
+ */
+export async function loadCatalog (statements: Statements, table: string, given: string): Promise<Catalog> {
+  const { rows } = await statements.query(readCatalog, [table])
+  if (rows.length === 0) throw new FST_HOURLY_SYNC_UPSERT_UNKNOWN_TABLE(given, 'nothing of that name on the search path')
+  const { oid, kind, columns, types, indexes } = JSON.parse(rows[0].catalog) as
+    { oid: string, kind: string, columns: CatalogColumn[], types: Record<string, CatalogType>, indexes: UniqueIndex[] }
+  if (kind !== 'r' && kind !== 'p') throw new FST_HOURLY_SYNC_UPSERT_UNKNOWN_TABLE(given, `a relation of kind '${kind}'`)
+  return {
+    oid,
+    table,
+    partitioned: kind === 'p',
+    columns: new Map(columns.map(column => [column.name, describe(column, types)])),
+    indexes
+  }
+}
+
+function describe (column: CatalogColumn, types: Record<string, CatalogType>): Column {
+  const { encoder, base, typmod } = resolve(column.oid, column.typmod, types)
+  return {
+    name: column.name,
+    type: column.type,
+    encoder,
+    canonical: isCanonical(base.name, base.schema, base.category) && typmod === -1,
+    generated: column.generated !== '' ? 'generated' : column.identity === 'a' ? 'generated always as identity' : null,
+    cast: castOf(column, types)
+  }
+}
+
+/** Through domains to the type below; of an array, the encoder of its elements. */
+function resolve (oid: string, typmod: number, types: Record<string, CatalogType>): { encoder: Encoder, base: CatalogType, typmod: number } {
+  const type = types[oid] as CatalogType
+  if (type.kind === 'd') return resolve(type.base, type.typmod, types)
+  const encoder = type.category === 'A'
+    ? arrayOf(resolve(type.element, -1, types).encoder, (types[type.element] as CatalogType).delimiter)
+    : encoderOf(type.name, type.schema, type.category)
+  return { encoder, base: type, typmod }
+}
+
+/** Types for which an explicit cast does what an assignment does: it rounds, and refuses what is too large. */
+const rounding = new Set(['numeric', 'timestamp', 'timestamptz', 'time', 'timetz', 'interval'])
+
+/**
+ * An explicit cast to `varchar(3)` cuts without a word, where an assignment refuses. So a length is applied by the
+ * coercion function itself, told that the cast is implicit, and where none is at hand (arrays, domains, bit) through
+ * `json_to_record`, which reads text as the type's input function does, the modifier included.
+ */
+function castOf ({ oid, type, typmod }: CatalogColumn, types: Record<string, CatalogType>): (value: string) => string {
+  const { name, schema, kind } = types[oid] as CatalogType
+  const limited = typmod !== -1 || (kind === 'd' && resolve(oid, typmod, types).typmod !== -1)
+  if (!limited || (schema === 'pg_catalog' && rounding.has(name))) return value => `${value}::${type}`
+  if (schema === 'pg_catalog' && (name === 'varchar' || name === 'bpchar')) {
+    return value => `pg_catalog.${name}(${value}::pg_catalog.${name}, ${typmod}, false)`
+  }
+  return value => `(select v from pg_catalog.json_to_record(pg_catalog.json_build_object('v', ${value})) as r (v ${type}))`
+}

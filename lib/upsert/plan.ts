@@ -1,0 +1,103 @@
+import { createHash } from 'node:crypto'
+import {
+  FST_HOURLY_SYNC_UPSERT_GENERATED_COLUMN, FST_HOURLY_SYNC_UPSERT_INVALID_OPTION, FST_HOURLY_SYNC_UPSERT_MISSING_COLUMN,
+  FST_HOURLY_SYNC_UPSERT_NO_INDEX, FST_HOURLY_SYNC_UPSERT_UNKNOWN_COLUMN
+} from './errors.js'
+import { escapeIdentifier } from './identifiers.js'
+import { upsertStatement } from './sql.js'
+import type { Catalog, Column, UniqueIndex } from './catalog.js'
+import type { UpsertOptions } from './options.js'
+
+/** How rows of one shape go into one table. */
+export interface Plan {
+  catalog: Catalog
+  columns: Column[]
+  /** positions in `columns` */
+  keys: number[]
+  index: UniqueIndex
+  /** position in `columns` */
+  newerBy: number | undefined
+  /** whether keys that are equal to the database may differ as texts */
+  alike: boolean
+  /** the statement, and the name it is prepared under */
+  statement: (repeats: boolean) => { text: string, name: string }
+}
+
+/**
+ * Checks the options and the columns against the catalog; nothing has been sent yet.
+ *
+ * @param given - the table as the caller wrote it
+ * @throws when a column, or an index for the key, is not there
+ */
+export function planFor (catalog: Catalog, given: string, names: string[], options: UpsertOptions): Plan {
+  const { key, touch = [], newerBy } = options
+  const columnOf = (name: string): Column => {
+    const column = catalog.columns.get(name)
+    if (column === undefined) throw new FST_HOURLY_SYNC_UPSERT_UNKNOWN_COLUMN(name, given, [...catalog.columns.keys()].join(', '))
+    if (column.generated !== null) throw new FST_HOURLY_SYNC_UPSERT_GENERATED_COLUMN(name, given, column.generated)
+    return column
+  }
+  const columns = names.map(columnOf)
+  touch.forEach(columnOf)
+  const both = touch.find(name => names.includes(name))
+  if (both !== undefined) throw new FST_HOURLY_SYNC_UPSERT_INVALID_OPTION('touch', 'columns that the rows do not have', `'${both}'`)
+  for (const [option, name] of [...key.map(name => ['key', name]), ...(newerBy === undefined ? [] : [['newerBy', newerBy]])] as Array<[string, string]>) {
+    if (!names.includes(name)) throw new FST_HOURLY_SYNC_UPSERT_MISSING_COLUMN(option, name, names.join(', '))
+  }
+
+  const index = indexFor(catalog, given, options)
+  const keys = index.keys.map(({ column }) => names.indexOf(column as string))
+  const inexact = (position: number): boolean =>
+    !(columns[position] as Column).canonical || index.keys[keys.indexOf(position)]?.deterministic === false
+  const version = newerBy === undefined ? undefined : names.indexOf(newerBy)
+  const statements = new Map<boolean, { text: string, name: string }>()
+  return {
+    catalog,
+    columns,
+    keys,
+    index,
+    newerBy: version,
+    alike: keys.some(inexact),
+    statement: repeats => {
+      let statement = statements.get(repeats)
+      if (statement === undefined) {
+        const text = upsertStatement({
+          table: catalog.table,
+          partitioned: catalog.partitioned,
+          columns: columns.map((column, position) => ({
+            name: escapeIdentifier(column.name),
+            cast: column.cast(`u.v${position}`),
+            // a key of a type with equal but different values (citext, numeric) is brought up to date like any column
+            compared: !keys.includes(position) || inexact(position)
+          })),
+          keys: index.keys.map(({ operator, collation }, nth) => ({ position: keys[nth] as number, operator, collation })),
+          predicate: index.predicate,
+          touch: touch.map(escapeIdentifier),
+          newerBy: version,
+          repeats
+        })
+        // one name for one text: two upserts may share a session
+        statement = { text, name: `hourly_sync_${createHash('sha256').update(text).digest('base64url').slice(0, 22)}` }
+        statements.set(repeats, statement)
+      }
+      return statement
+    }
+  }
+}
+
+function indexFor (catalog: Catalog, given: string, { key, index: name }: UpsertOptions): UniqueIndex {
+  const fits = ({ usable, keys }: UniqueIndex): boolean =>
+    usable && keys.length === key.length && keys.every(({ column }) => column !== null && key.includes(column))
+  const index = catalog.indexes.find(index => fits(index) && (name === undefined ? index.predicate === null : index.name === name))
+  if (index !== undefined) return index
+  const columns = `(${key.join(', ')})`
+  const expected = name === undefined
+    ? `a unique index on ${columns} without a predicate (or name a partial one with the option 'index')`
+    : `a unique index '${name}' on ${columns}`
+  throw new FST_HOURLY_SYNC_UPSERT_NO_INDEX(given, expected, catalog.indexes.map(shown).join(', ') || 'no unique index at all')
+}
+
+function shown ({ name, usable, predicate, keys }: UniqueIndex): string {
+  const where = predicate === null ? '' : ` where ${predicate}`
+  return `'${name}' on (${keys.map(({ column }) => column ?? 'an expression').join(', ')})${where}${usable ? '' : ' (deferrable or invalid)'}`
+}

@@ -1,0 +1,167 @@
+import { addRow, createBatch, type Batch, type RowsShape } from './batch.js'
+import { loadCatalog, type Catalog } from './catalog.js'
+import { FST_HOURLY_SYNC_UPSERT_OUTSIDE_INDEX } from './errors.js'
+import { explain, isFault } from './fault.js'
+import { escapeTable } from './identifiers.js'
+import { planFor, type Plan } from './plan.js'
+import { textArray } from './text-array.js'
+import type { Statements, UpsertContext } from './context.js'
+import type { UpsertOptions } from './options.js'
+
+export interface UpsertResult {
+  inserted: number
+  updated: number
+  /** Rows that equal what is stored, and those that a later row of the same key replaces before it is saved. */
+  unchanged: number
+  /** Rows that are older, by `newerBy`, than what is stored or came with them. */
+  stale: number
+}
+
+/** What one call saves, and where. */
+export interface Target extends RowsShape {
+  options: UpsertOptions
+  names: string[]
+}
+
+export interface Saver {
+  planOf: (target: Target) => Promise<Plan>
+  save: (batch: Batch, target: Target) => Promise<UpsertResult>
+}
+
+/** A table as the catalog described it, and what happened to it since through this session. */
+export interface Known {
+  catalog: Catalog
+  plans: Map<string, Plan>
+  inserted: number
+  /** how often the catalog was read */
+  reads: number
+}
+
+interface Counts {
+  same: boolean
+  inserted: number
+  updated: number
+  sent: number
+  stale: number
+}
+
+/** deadlock_detected, serialization_failure: the batch was rolled back and may simply be sent again. */
+const transient = new Set(['40P01', '40001'])
+const maxRetries = 3
+
+/**
+ * What comes of a table that was altered or replaced since its catalog was read: undefined table, column, type or
+ * function, a wrong type, no such index, no such prepared statement.
+ */
+const outdated = new Set(['42P01', '42703', '42704', '42883', '42804', '42P10', '26000'])
+
+/** What one session knows of tables, by the name they were called. */
+export type Memory = Map<string, Known>
+
+export const createMemory = (): Memory => new Map()
+
+/** Saves batches through one session. */
+export function createSaver (context: UpsertContext, tables: Memory): Saver {
+  async function knownOf (table: string, again = false): Promise<Known> {
+    const before = tables.get(table)
+    if (before !== undefined && !again) return before
+    const escaped = escapeTable(table)
+    const { query } = context
+    const catalog = query === undefined
+      ? await context.transaction(tx => loadCatalog(tx, escaped, table))
+      : await loadCatalog({ query }, escaped, table)
+    const known = { catalog, plans: new Map(), inserted: 0, reads: (before?.reads ?? 0) + 1 }
+    tables.set(table, known)
+    return known
+  }
+
+  /** The statement for the first `count` rows of a batch, to be sent through a session. */
+  function statementOf (batch: Batch, { table }: Target, { inserted, reads }: Known): (session: Statements, count: number) => Promise<Counts> {
+    const { plan: { catalog, index, statement }, texts, rows, numbers, repeats } = batch
+    const { text, name } = statement(repeats)
+    // a prepared plan outlives the size of the table it was made for: a new one for each fourfold growth
+    const prepared = `${name}_${reads}_${Math.floor(Math.log2(1 + inserted / 256) / 2)}`
+    const whole = texts.map(textArray)
+    return async (session, count) => {
+      const values = count === rows.length ? whole : texts.map(column => textArray(column.slice(0, count)))
+      const { rows: [row] } = await session.query(text, [...values, catalog.table, catalog.oid], prepared)
+      if (row.outside !== '0') {
+        throw new FST_HOURLY_SYNC_UPSERT_OUTSIDE_INDEX(`${numbers[0]} to ${numbers.at(-1)}`, table, index.name, String(index.predicate))
+      }
+      return {
+        same: row.same === 'true',
+        inserted: Number(row.inserted),
+        updated: Number(row.written) - Number(row.inserted),
+        sent: Number(row.sent),
+        stale: Number(row.stale)
+      }
+    }
+  }
+
+  async function saveOnce (batch: Batch, target: Target, known: Known): Promise<Counts> {
+    const send = statementOf(batch, target, known)
+    const { query } = context
+    const count = batch.rows.length
+    // only a partial index asks for a look at what was written, which may then have to be taken back
+    const run = async (): Promise<Counts> => query !== undefined && batch.plan.index.predicate === null
+      ? await send({ query }, count)
+      : await context.transaction(tx => send(tx, count))
+    try {
+      const counts = await run()
+      if (counts.sent <= counts.inserted + counts.updated) return counts
+      // another writer came between the filter and the conflict clause: ask again which rows it made stale
+      const { inserted, updated, stale } = await run()
+      return { ...counts, inserted: counts.inserted + inserted, updated: counts.updated + updated, stale }
+    } catch (error) {
+      if (isFault(error) && context.signal?.aborted !== true) throw await explain(error, batch, target.table, context, send).catch(() => error)
+      throw error
+    }
+  }
+
+  async function save (batch: Batch, target: Target): Promise<UpsertResult> {
+    let retries = context.nested === true ? 0 : maxRetries
+    let rereads = 1
+    let known = await knownOf(target.table)
+    for (;;) {
+      try {
+        const { same, inserted, updated, stale } = await saveOnce(batch, target, known)
+        if (same) {
+          known.inserted += inserted
+          return { inserted, updated, unchanged: Math.max(batch.rows.length - inserted - updated - stale, 0), stale }
+        }
+      } catch (error) {
+        const { code } = error as { code: string }
+        if (transient.has(code) && retries-- > 0 && context.signal?.aborted !== true) continue
+        if (!outdated.has(code) || rereads-- === 0) throw error
+      }
+      // the name now means another table than the one whose catalog was read; nothing was written
+      known = await knownOf(target.table, true)
+      const { rows, numbers } = batch
+      batch = createBatch(planIn(known, target))
+      for (const [at, row] of rows.entries()) addRow(batch, row, numbers[at] as number, target)
+    }
+  }
+
+  async function planOf (target: Target): Promise<Plan> {
+    const before = tables.get(target.table)
+    try {
+      return planIn(before ?? await knownOf(target.table), target)
+    } catch (error) {
+      if (before === undefined) throw error
+      return planIn(await knownOf(target.table, true), target) // the column or the index that is missing may have been made since
+    }
+  }
+
+  return { planOf, save }
+}
+
+function planIn ({ catalog, plans }: Known, { table, names, options }: Target): Plan {
+  const { key, index, touch, newerBy } = options
+  const id = JSON.stringify([names, key, index, touch, newerBy])
+  let plan = plans.get(id)
+  if (plan === undefined) {
+    plan = planFor(catalog, table, names, options)
+    plans.set(id, plan)
+  }
+  return plan
+}

@@ -1,0 +1,188 @@
+/**
+ * $1 a table's escaped name -> { catalog }: JSON as text, or no row when there is no such relation.
+ *
+ * `types` holds every type that a column reaches through domains and arrays; `indexes` the unique ones, each key
+ * with the equality operator of its operator class, so that a type whose schema is off the search path still works.
+ */
+export const readCatalog = `
+with recursive relation as (
+  select c.oid, c.relkind from pg_catalog.pg_class c where c.oid = pg_catalog.to_regclass($1)
+), attribute as (
+  select a.* from pg_catalog.pg_attribute a join relation r on a.attrelid = r.oid where a.attnum > 0 and not a.attisdropped
+), reached (oid) as (
+  select atttypid from attribute
+  union
+  select next.oid from reached
+  join pg_catalog.pg_type y on y.oid = reached.oid
+  cross join lateral (values (y.typbasetype), (case when y.typcategory = 'A' then y.typelem end)) next (oid)
+  where next.oid <> 0
+)
+select pg_catalog.json_build_object(
+  'oid', r.oid::text,
+  'kind', r.relkind::text,
+  'columns', (
+    select coalesce(pg_catalog.json_agg(pg_catalog.json_build_object(
+      'name', a.attname,
+      'type', pg_catalog.format_type(a.atttypid, a.atttypmod),
+      'oid', a.atttypid::text,
+      'typmod', a.atttypmod,
+      'generated', a.attgenerated::text,
+      'identity', a.attidentity::text
+    ) order by a.attnum), '[]')
+    from attribute a
+  ),
+  'types', (
+    select pg_catalog.json_object_agg(y.oid::text, pg_catalog.json_build_object(
+      'name', y.typname,
+      'schema', n.nspname,
+      'kind', y.typtype::text,
+      'category', y.typcategory::text,
+      'typmod', y.typtypmod,
+      'base', y.typbasetype::text,
+      'element', y.typelem::text,
+      'delimiter', y.typdelim::text
+    ))
+    from reached join pg_catalog.pg_type y on y.oid = reached.oid join pg_catalog.pg_namespace n on n.oid = y.typnamespace
+  ),
+  'indexes', (
+    select coalesce(pg_catalog.json_agg(pg_catalog.json_build_object(
+      'name', ic.relname,
+      'usable', i.indisvalid and i.indimmediate and m.amname = 'btree',
+      'predicate', pg_catalog.pg_get_expr(i.indpred, i.indrelid),
+      'keys', (
+        select pg_catalog.json_agg(pg_catalog.json_build_object(
+          'column', a.attname,
+          'operator', (
+            select pg_catalog.format('operator(%I.%s)', n.nspname, p.oprname)
+            from pg_catalog.pg_opclass k
+            join pg_catalog.pg_amop o on o.amopfamily = k.opcfamily and o.amopstrategy = 3
+              and o.amoplefttype = k.opcintype and o.amoprighttype = k.opcintype
+            join pg_catalog.pg_operator p on p.oid = o.amopopr
+            join pg_catalog.pg_namespace n on n.oid = p.oprnamespace
+            where k.oid = i.indclass[g.n]
+          ),
+          'collation', (
+            select pg_catalog.format('%I.%I', n.nspname, l.collname)
+            from pg_catalog.pg_collation l join pg_catalog.pg_namespace n on n.oid = l.collnamespace
+            where l.oid = i.indcollation[g.n] and l.collname <> 'default'
+          ),
+          'deterministic', coalesce((
+            select l.collisdeterministic from pg_catalog.pg_collation l where l.oid = i.indcollation[g.n]
+          ), true)
+        ) order by g.n)
+        from pg_catalog.generate_series(0, i.indnkeyatts - 1) g (n)
+        left join attribute a on a.attnum = i.indkey[g.n]
+      )
+    ) order by ic.relname), '[]')
+    from pg_catalog.pg_index i
+    join pg_catalog.pg_class ic on ic.oid = i.indexrelid
+    join pg_catalog.pg_am m on m.oid = ic.relam
+    where i.indrelid = r.oid and i.indisunique
+  )
+)::text as catalog
+from relation r`
+
+/** One column of the statement; `cast` turns the text `u.v<n>` into the column's type. */
+export interface StatementColumn {
+  /** escaped */
+  name: string
+  cast: string
+  /** whether a difference in it makes the row a changed one */
+  compared: boolean
+}
+
+/** What the upsert of one batch is made of; every name is escaped. */
+export interface StatementParts {
+  table: string
+  partitioned: boolean
+  columns: StatementColumn[]
+  /** positions in `columns`, in the order of the index, so that all upserts lock rows in the same order */
+  keys: Array<{ position: number, operator: string, collation: string | null }>
+  /** of the partial index, as the server wrote it */
+  predicate: string | null
+  touch: string[]
+  /** position in `columns` */
+  newerBy: number | undefined
+  /** whether a key may come twice in a batch */
+  repeats: boolean
+}
+
+/**
+ * $1 to $n the columns as `text[]`, then the table's escaped name and the oid it had when the catalog was read
+ * -> { same, inserted, written, sent, stale, outside }, all text.
+ *
+ * Unchanged and stale rows are filtered out *before* the insert: a row that reaches the conflict clause is locked,
+ * which costs WAL even if it is not updated. The conflict clause asks the same again, because another writer may have
+ * been there in between. The lookup is a lateral subquery with `offset 0`, which stays on the unique index even
+ * for a table that was never analyzed. Rows differ when their images do (`*<>`): that also sees what a type's `=`
+ * takes for equal (`1.0` and `1.00`, `A` and `a` in citext) and works for types that have no `=` (json).
+ * The names with a `$` are ours: a host's table may be called `incoming`, and would be hidden by it.
+ */
+export function upsertStatement (parts: StatementParts): string {
+  const { table, columns, keys, touch, newerBy, repeats } = parts
+  const count = columns.length
+  const stored = parts.partitioned ? table : `only ${table}`
+  const predicate = parts.predicate === null ? '' : ` and (${parts.predicate})`
+  const key = keys.map(({ position, collation }) => `s.v${position}${collation === null ? '' : ` collate ${collation}`}`)
+  const compared = columns.flatMap((column, position) => column.compared ? [{ name: column.name, position }] : [])
+  const differs = (incoming: (column: { name: string, position: number }) => string): string => compared.length === 0
+    ? 'false'
+    : `row(${compared.map(({ name }) => `t.${name}`).join(', ')})::record operator(pg_catalog.*<>) row(${compared.map(incoming).join(', ')})::record`
+  const older = (version: string, than: string): string => `(${than} is not null and (${version} is null or ${than} > ${version}))`
+  const version = newerBy === undefined ? '' : (columns[newerBy] as StatementColumn).name
+  const written = [...columns.map(({ name }) => name), ...touch]
+  const changes = [...compared.map(({ name }) => `${name} = excluded.${name}`), ...touch.map(name => `${name} = now()`)]
+  const repeated = repeats ? `, row_number() over w as nth${newerBy === undefined ? '' : `, first_value(s.v${newerBy}) over w as newest`}` : ''
+  const window = repeats
+    ? ` window w as (partition by ${key.join(', ')} order by ${newerBy === undefined ? '' : `s.v${newerBy} desc nulls last, `}s.n desc)`
+    : ''
+  const stale = newerBy === undefined ? 'false' : `e.stale is true${repeats ? ` or (e.nth > 1 and ${older(`e.v${newerBy}`, 'e.newest')})` : ''}`
+
+  return `with incoming$ as (
+  select s.*${repeated}
+  from (
+    select ${columns.map(({ cast }, position) => `${cast} as v${position}`).join(', ')}${repeats ? ', u.n' : ''}
+    from unnest(${columns.map((_, position) => `$${position + 1}::text[]`).join(', ')})${repeats ? ' with ordinality' : ''}
+      as u (${columns.map((_, position) => `v${position}`).join(', ')}${repeats ? ', n' : ''})
+    where pg_catalog.to_regclass($${count + 1}::text)::oid = $${count + 2}::oid
+    offset 0
+  ) s${window}
+), judged$ as (
+  select s.*, t.changed${newerBy === undefined ? '' : ', t.stale'}
+  from incoming$ as s left join lateral (
+    select ${differs(({ position }) => `s.v${position}`)} as changed${newerBy === undefined ? '' : `, ${older(`s.v${newerBy}`, `t.${version}`)} as stale`}
+    from ${stored} as t
+    where ${keys.map(({ position, operator }, nth) => `t.${(columns[position] as StatementColumn).name} ${operator} ${key[nth] as string}`).join(' and ')}${predicate}
+    offset 0
+  ) t on ${repeats ? 's.nth = 1' : 'true'}
+), written$ as (
+  insert into ${table} as t (${written.join(', ')})
+  select ${[...columns.map((_, position) => `s.v${position}`), ...touch.map(() => 'now()')].join(', ')}
+  from judged$ as s
+  where s.changed is not false${newerBy === undefined ? '' : ' and s.stale is not true'}${repeats ? ' and s.nth = 1' : ''}
+  order by ${key.join(', ')}
+  on conflict (${keys.map(({ position }) => (columns[position] as StatementColumn).name).join(', ')})${parts.predicate === null ? '' : ` where ${parts.predicate}`}
+  ${compared.length === 0
+    ? 'do nothing'
+    : `do update set ${changes.join(', ')}
+  where ${differs(({ name }) => `excluded.${name}`)}${newerBy === undefined ? '' : ` and not ${older(`excluded.${version}`, `t.${version}`)}`}`}
+  returning ${parts.partitioned ? 'false' : 't.xmax = 0'} as inserted, ${parts.predicate === null ? 'true' : parts.predicate} as inside
+)
+select (pg_catalog.to_regclass($${count + 1}::text)::oid = $${count + 2}::oid)::text as same,
+  ${parts.partitioned ? `greatest(count(*) - (select count(*) from judged$ where changed${newerBy === undefined ? '' : ' and stale is not true'}), 0)` : 'count(*) filter (where inserted)'}::text as inserted,
+  count(*)::text as written,
+  ${newerBy === undefined ? '0' : `(select count(*) from judged$ where changed is not false and stale is not true${repeats ? ' and nth = 1' : ''})`}::text as sent,
+  ${newerBy === undefined ? '0' : `(select count(*) from judged$ as e where ${stale})`}::text as stale,
+  (count(*) filter (where inside is not true))::text as outside
+from written$`
+}
+
+/** $1 one value as text -> nothing of interest: it fails when the value does not fit the column. */
+export function castStatement (cast: string, position: number): string {
+  return `select (${cast})::text is null as is_null from (select $1::text) as u (v${position})`
+}
+
+export const savepoint = 'savepoint hourly_sync_upsert'
+export const releaseSavepoint = 'release savepoint hourly_sync_upsert'
+/** Also takes the savepoint away, so that a later one of the same name does not pile up on it. */
+export const rollbackToSavepoint = 'rollback to savepoint hourly_sync_upsert; release savepoint hourly_sync_upsert'

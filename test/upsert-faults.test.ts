@@ -1,0 +1,166 @@
+import t from 'tap'
+import { startPostgres } from './helpers/postgres.js'
+import { openUpsert, type Bench } from './helpers/upsert.js'
+
+t.setTimeout(180_000)
+const cluster = await startPostgres(t)
+
+interface Scope { teardown: (fn: () => unknown) => void }
+let schemas = 0
+const open = async (t: Scope, ...statements: string[]): Promise<Bench> => {
+  const bench = await openUpsert(t, cluster.url())
+  const schema = `test_${++schemas}`
+  for (const statement of [`create schema ${schema}`, `set search_path = ${schema}`, ...statements]) await bench.query(statement)
+  return bench
+}
+const rows = (count: number, from = 0): Array<{ id: number, v: unknown }> => Array.from({ length: count }, (_, i) => ({ id: from + i, v: `v${i}` }))
+const isBatch = (text: string): boolean => text.includes('incoming$')
+
+t.test('a failure at any batch: it fails whole, those before stay, none after is sent, and again heals', async t => {
+  const { upsert, query, before } = await open(t, 'create table r (id int primary key, v text)')
+  const all = rows(23)
+  for (let failing = 1; failing <= 5; failing++) {
+    for (const stream of [false, true]) {
+      await query('truncate r')
+      let batches = 0
+      before.hook = ({ text }) => {
+        if (isBatch(text) && ++batches === failing) throw new Error('injected')
+      }
+      await t.rejects(upsert('r', stream ? all.values() : all, { key: ['id'], batch: 5 }), { message: 'injected' })
+      t.equal(batches, failing)
+      t.same((await query('select id from r order by id')).rows.map(({ id }) => id), all.slice(0, (failing - 1) * 5).map(({ id }) => id))
+      before.hook = () => {}
+      t.same(await upsert('r', all, { key: ['id'], batch: 5 }), { inserted: 23 - (failing - 1) * 5, updated: 0, unchanged: (failing - 1) * 5, stale: 0 })
+    }
+  }
+})
+
+t.test('a session that dies between the statement and the commit of a batch leaves nothing of it', async t => {
+  const { upsert, query, client, context } = await open(t, 'create table r (id int, v text)', 'create unique index one on r (id) where id >= 0')
+  const transaction = context.transaction
+  let nth = 0
+  context.transaction = async fn => await transaction(async tx => {
+    const result = await fn(tx)
+    // the first transaction is batch 1, the second dies
+    if (++nth === 2) await cluster.query('select pg_terminate_backend($1)', [(client as unknown as { processID: number }).processID])
+    return result
+  })
+  const { rows: [{ schema }] } = await query('select current_schema as schema')
+  await t.rejects(upsert('r', rows(10), { key: ['id'], index: 'one', batch: 5 }))
+  t.equal((await cluster.query(`select count(*)::int as n from ${schema}.r`)).rows[0].n, 5)
+})
+
+t.test('what came first is told first, and the generator is closed', async t => {
+  const { upsert, before } = await open(t, 'create table r (id int primary key, v text)')
+  let closed = 0
+  async function * source (): AsyncGenerator<object> {
+    try {
+      yield * rows(7)
+      yield { id: null, v: 'never sent' }
+    } finally {
+      closed++
+      // eslint-disable-next-line no-unsafe-finally
+      throw new Error('from finally')
+    }
+  }
+  await t.rejects(upsert('r', source(), { key: ['id'], batch: 5 }), { code: 'FST_HOURLY_SYNC_UPSERT_NULL_KEY' })
+  t.equal(closed, 1)
+  before.hook = ({ text }) => { if (isBatch(text)) throw new Error('injected') }
+  await t.rejects(upsert('r', source(), { key: ['id'], batch: 5 }), { message: 'injected' }, 'not the row that was collected meanwhile')
+  t.equal(closed, 2)
+})
+
+t.test('an error of the generator ends the call after the batch under way', async t => {
+  const { upsert, query } = await open(t, 'create table r (id int primary key, v text)')
+  async function * source (): AsyncGenerator<object> {
+    yield * rows(7)
+    throw new Error('the API is away')
+  }
+  await t.rejects(upsert('r', source(), { key: ['id'], batch: 5 }), { message: 'the API is away' })
+  t.equal((await query('select 1 from r')).rowCount, 5)
+})
+
+t.test('a bad value is told with its row, column and type, and without the value', async t => {
+  const { upsert, query } = await open(t,
+    "create type colour as enum ('red', 'green')",
+    'create domain even as int check (value % 2 = 0)',
+    'create domain short as varchar(3)',
+    'create type pair as (a int, b int)',
+    `create table r (id int primary key, v text, i2 smallint, i8 bigint, n numeric(5,2), f float8, b boolean, at timestamptz, d date, j jsonb, js json,
+      u uuid, bytes bytea, c colour, e even, s short, vc varchar(3), ch char(3), texts text[], vcs varchar(3)[], bits bit(3), pair pair, ip inet)`)
+  const good = rows(9)
+  const secret = 'sëcret'
+  const refused: Array<[string, unknown, string]> = [
+    ['v', {}, 'object'], ['v', new Date(), 'Date'], ['v', '\0', 'string'], ['v', '\ud800', 'string'], ['v', 2 ** 60, 'number (an integer beyond 2^53'],
+    ['v', [], 'array'], ['v', () => {}, 'function'], ['v', Symbol('v'), 'symbol'],
+    ['i2', 1.5, 'number (a fraction)'], ['i2', 70000, 'number'], ['i2', true, 'boolean'], ['i2', '1.0', 'string'], ['i2', NaN, 'NaN'],
+    ['i8', 2 ** 53, 'number (an integer beyond 2^53'], ['i8', 2n ** 63n, 'bigint'], ['i8', secret, 'string'],
+    ['n', 1000, 'number'], ['n', secret, 'string'], ['n', true, 'boolean'], ['f', secret, 'string'], ['f', {}, 'object'],
+    ['b', 1, 'number'], ['b', 'yes', 'string'],
+    ['at', 5, 'number'], ['at', new Date(NaN), 'Date (invalid)'], ['at', secret, 'string'], ['d', new Date(NaN), 'Date (invalid)'], ['d', '2024-02-30', 'string'],
+    ['j', { a: 1n }, 'object'], ['j', () => {}, 'function'], ['j', '\0', 'string'], ['j', { a: '\ud800' }, 'object'], ['js', Symbol('x'), 'symbol'],
+    ['u', secret, 'string'], ['u', 5, 'number'], ['bytes', 5, 'number'], ['bytes', '\\xzz', 'string'], ['bytes', { type: 'Buffer', data: [1] }, 'object'],
+    ['c', 'blue', 'string'], ['c', 1, 'number'], ['e', 3, 'number'], ['s', 'abcd', 'string'], ['vc', 'abcd', 'string'], ['ch', 'abcd', 'string'],
+    ['texts', secret, 'string'], ['texts', [{}], 'array'], ['texts', [undefined], 'array'], ['texts', [['a'], ['b', 'c']], 'array'], ['vcs', ['abc', 'abcd'], 'array'],
+    ['bits', '1', 'string'], ['pair', '(1)', 'string'], ['pair', {}, 'object'], ['ip', secret, 'string']
+  ]
+  for (const [column, value, type] of refused) {
+    const error = await upsert('r', [...good.map(row => ({ id: row.id, [column]: null })), { id: 10, [column]: value }, { id: 11, [column]: null }], { key: ['id'] })
+      .then(() => null, error => error)
+    t.match(error, { code: 'FST_HOURLY_SYNC_UPSERT_INVALID_VALUE', row: 10, column, message: `row 10, column '${column}' of 'r' should be ` }, `${column} ${typeof value}`)
+    t.match(error?.message, `instead got ${type}`, `${column} ${type}`)
+    t.notMatch(error?.message, secret)
+  }
+  t.equal((await query('select 1 from r')).rowCount, 0, 'and nothing is written')
+})
+
+t.test('the row at fault is found in every place, over batches, and the cause comes along', async t => {
+  const { upsert, query } = await open(t, 'create table r (id int primary key, v varchar(5))')
+  for (let at = 0; at < 9; at++) {
+    await query('truncate r')
+    const all = rows(9).map((row, i) => i === at ? { ...row, v: 'too long' } : row)
+    await t.rejects(upsert('r', all, { key: ['id'], batch: 4 }), { row: at + 1, column: 'v', cause: { code: '22001' } })
+    t.equal((await query('select 1 from r')).rowCount, at - at % 4)
+  }
+})
+
+t.test('a row that a constraint refuses is told', async t => {
+  const { upsert } = await open(t, 'create table other (id int primary key)',
+    `create table r (id int primary key, v text check (v <> 'bad'), mail text unique, need text not null, other int references other, g int generated always as (1 / (id - 5)) stored,
+      constraint pair check (id <> 8 or need <> 'x'))`)
+  const good = Array.from({ length: 4 }, (_, id) => ({ id, v: 'v', mail: `m${id}`, need: 'x', other: null }))
+  const last = { id: 4, v: 'v', mail: 'm4', need: 'x', other: null }
+  const bad = async (row: object, code: string, match: object): Promise<void> => {
+    await t.rejects(upsert('r', [...good, { ...last, ...row }], { key: ['id'] }), { code: `FST_HOURLY_SYNC_UPSERT_${code}`, row: 5, ...match })
+  }
+  await bad({ v: 'bad' }, 'REFUSED_ROW', { message: /row 5 of 'r' should satisfy constraint 'r_v_check', instead got SQLSTATE 23514/ })
+  await bad({ mail: 'm1' }, 'REFUSED_ROW', { message: /constraint 'r_mail_key'.*23505/ })
+  await bad({ other: 1 }, 'REFUSED_ROW', { message: /constraint 'r_other_fkey'.*23503/ })
+  await bad({ id: 8 }, 'REFUSED_ROW', { message: /constraint 'pair'/ })
+  await bad({ id: 5 }, 'REFUSED_ROW', { message: /the table, instead got SQLSTATE 22012/ })
+  await bad({ need: null }, 'INVALID_VALUE', { column: 'need', message: /should be a value of type text, instead got null/ })
+  await t.rejects(upsert('r', [{ id: 1, v: 'v' }], { key: ['id'] }), { code: 'FST_HOURLY_SYNC_UPSERT_REFUSED_ROW', message: /not null in column 'need'/ })
+})
+
+t.test('an error that cannot be brought about again is told as it came', async t => {
+  const { upsert, before, context } = await open(t, 'create table r (id int primary key, v text)')
+  const injected = Object.assign(new Error('once'), { code: '22000' })
+  let batches = 0
+  before.hook = ({ text }) => { if (isBatch(text) && ++batches === 1) throw injected }
+  await t.rejects(upsert('r', rows(3), { key: ['id'] }), injected)
+  t.ok(batches > 1, 'it was tried')
+
+  batches = 0
+  before.hook = ({ text }) => {
+    if (isBatch(text)) throw ++batches === 1 ? injected : new Error('connection lost meanwhile')
+  }
+  await t.rejects(upsert('r', rows(3), { key: ['id'] }), injected, 'also when the search itself fails')
+
+  batches = 0
+  before.hook = ({ text }) => { if (isBatch(text)) { batches++; throw injected } }
+  const gone = new AbortController()
+  gone.abort()
+  context.signal = gone.signal
+  await t.rejects(upsert('r', rows(3), { key: ['id'] }), injected)
+  t.equal(batches, 1, 'and not looked for after an abort')
+})

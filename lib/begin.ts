@@ -60,7 +60,7 @@ export async function begin (context: Context, session: Session, { trigger, forc
 export async function proceed (context: Context, session: Session, before: Started): Promise<Started | undefined> {
   const { begun, wholeEnd } = before
   if (begun.slice >= begun.slices) return undefined
-  return await note(context, session, {
+  const { started, cursor } = await note(context, session, {
     ...before,
     begun: {
       ...begun,
@@ -70,12 +70,13 @@ export async function proceed (context: Context, session: Session, before: Start
       until: Math.min(begun.until + context.settings.maxWindow!, wholeEnd)
     }
   })
+  return { ...started, cursor } // as the slice before has left it
 }
 
 /** The next slice of a backfill. Its slices share no overlap: what they fetch has had its time to settle. */
 export async function proceedBackfill (context: Context, session: Session, before: Started, plan: Plan, slice: number): Promise<Started> {
   const length = context.settings.maxWindow ?? Infinity
-  return await note(context, session, {
+  const { started } = await note(context, session, {
     ...before,
     missed: 0,
     cursor: null,
@@ -93,15 +94,16 @@ export async function proceedBackfill (context: Context, session: Session, befor
       until: Math.min(plan.position + length, plan.until)
     }
   })
+  return started
 }
 
-/** Notes the start of a further run, in the place of the one before. */
-async function note ({ settings, statements }: Context, session: Session, started: Started): Promise<Started> {
-  const [row] = await session.own<{ now: string }>(statements.proceed, [
+/** Notes the start of a further run, in the place of the one before. The cursor is the stored one, JSON. */
+async function note ({ settings, statements }: Context, session: Session, started: Started): Promise<{ started: Started, cursor: string | null }> {
+  const [row] = await session.own<{ now: string, cursor: string | null }>(statements.proceed, [
     settings.name, '', JSON.stringify({ ...started.begun, ...worker, at: undefined }), started.backfill === null ? null : JSON.stringify(started.backfill)
   ])
   const at = Number(row!.now)
-  return { ...started, prunedAt: row!.now, begun: { ...started.begun, at } }
+  return { started: { ...started, prunedAt: row!.now, begun: { ...started.begun, at } }, cursor: row!.cursor }
 }
 
 function sayVanished ({ log }: Context, row: BeginRow): void {

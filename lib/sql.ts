@@ -507,7 +507,7 @@ export function statements (schemaName: string): Statements {
 
     /**
      * The start of a further run under a lock that is held. `$1` name, `$2` target, `$3` the mark, without its instant, `$4` where a
-     * backfill goes on (null: as it was) -> backend, now.
+     * backfill goes on (null: as it was) -> backend, now, cursor.
      */
     proceed: `with ${clock}
   update ${sync} s set
@@ -515,7 +515,7 @@ export function statements (schemaName: string): Statements {
     backfill = coalesce($4::jsonb, s.backfill)
   from clock
   where s.name = $1::text and s.target = $2::text
-  returning pg_backend_pid() as backend, clock.now::text as now`,
+  returning pg_backend_pid() as backend, clock.now::text as now, s.cursor::text as cursor`,
 
     /**
      * What a run has done so far stays done. `$1` name, `$2` target, `$3` classid, `$4` objid, `$5` until (null: as it was), `$6` cursor

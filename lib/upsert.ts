@@ -52,6 +52,8 @@ export function createUpsert (context: UpsertContext, memory: Memory = createMem
     let batch: Batch | undefined
     let replaced: Set<number> | undefined
     let next = 1
+    const block = { bytes: memory.block.bytes }
+    memory.block = {} // two calls at once have one each
     let open = false // whether the iterator has more to give
 
     const flush = async (full: Batch, target: Target): Promise<void> => {
@@ -73,7 +75,7 @@ export function createUpsert (context: UpsertContext, memory: Memory = createMem
         open = true
         if (target === undefined) {
           checkRow(value, next)
-          target = { table, options, names: columns ?? Object.keys(value), exact: columns === undefined, size }
+          target = { table, options, names: columns ?? Object.keys(value), exact: columns === undefined, size, block }
           if (Array.isArray(rows) && rows.length > size) replaced = await replacedRows(rows, await planOf(target))
         }
         const number = next++
@@ -97,6 +99,8 @@ export function createUpsert (context: UpsertContext, memory: Memory = createMem
       if (open) await close(iterator)
       await underway // what came first is told first
       throw error
+    } finally {
+      memory.block = block
     }
   }
 }

@@ -130,6 +130,49 @@ t.test('the next refresh asks again only for the overlap and what came after it'
   t.equal(Number(second.since), Number(first.until) - 600_000)
 })
 
+t.test('a refresh that fails on a later page resumes after the one before', async t => {
+  const orders = Array.from({ length: 4 }, (_, i): Order => ({ ...order, external_id: `ORD-${i}`, updated_at: new Date(Date.now() - 3_600_000 + i * 600_000).toISOString() }))
+  const asked: Array<string | undefined> = []
+  let away = true
+  const service = Fastify()
+  service.get<{ Querystring: { updated_since?: string, cursor?: string } }>('/orders', async (request, reply) => {
+    const { updated_since: since, cursor } = request.query
+    if (cursor === undefined) asked.push(since)
+    else if (away) return await reply.code(400).send({ message: 'no such page' })
+    const left = orders.filter(({ updated_at: at }) => at >= (since ?? '') && at > (cursor ?? ''))
+    const page = left.slice(0, 2)
+    return { orders: page, next_cursor: left.length > 2 ? page.at(-1)?.updated_at : null, total: orders.length }
+  })
+  const { app } = await world(t, { service })
+  t.match(await refresh(app), { state: 'failed' })
+  away = false
+  t.match(await refresh(app), { state: 'succeeded' })
+  const overlap = 600_000
+  t.strictSame(asked, [undefined, new Date(Date.parse(orders[1]!.updated_at) - overlap).toISOString()])
+  t.equal((await app.inject({ url: '/orders', query: { limit: '10' } })).json().orders.length, 4)
+})
+
+t.test('a window of the past is fetched again, a day at a time', async t => {
+  const { app } = await world(t)
+  const backfill = async (since: string, until: string): Promise<{ statusCode: number }> =>
+    await app.inject({ method: 'POST', url: '/orders/backfill', payload: { since, until } })
+  t.equal((await backfill('2026-01-04T00:00:00Z', '2026-01-01T00:00:00Z')).statusCode, 400)
+  t.equal((await backfill('yesterday', 'today')).statusCode, 400)
+  t.equal((await backfill('2026-01-01T00:00:00Z', '2026-01-04T00:00:00Z')).statusCode, 202)
+  t.match((await backfill('2026-01-01T00:00:00Z', '2026-01-04T00:00:00Z')), { statusCode: 409 })
+  const runs = await until(async () => {
+    const runs = (await app.hourlySync.get().runs()).filter(({ trigger }) => trigger === 'backfill') // the slot that was due is served in between
+    return runs.length === 3 && runs
+  }, 'three slices have ended')
+  t.strictSame(runs.map(({ trigger, state, slice }) => [trigger, state, slice]), [3, 2, 1].map(slice => ['backfill', 'succeeded', slice]))
+})
+
+t.test('without a key no window is fetched again', async t => {
+  const { app } = await world(t, { apiKey: '' })
+  const refused = await app.inject({ method: 'POST', url: '/orders/backfill', payload: { since: '2026-01-01T00:00:00Z', until: '2026-01-04T00:00:00Z' } })
+  t.equal(refused.statusCode, 503)
+})
+
 t.test('orders are read in pages, and one by one', async t => {
   const { app } = await world(t)
   await refresh(app)

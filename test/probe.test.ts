@@ -58,7 +58,10 @@ async function makeBusy (t: Test, url: string): Promise<void> {
   })
 }
 
-t.test('a direct connection is its own session', async t => {
+t.jobs = thorough ? 7 : 3 // each pooler is a process of its own, and is waited for most of the time
+t.setTimeout(300_000)
+
+t.test('a direct connection is its own session', { buffered: true }, async t => {
   const url = cluster.url()
   const client = await connected(t, url)
   t.equal(await refusals(client, url), 0, 'when the server is quiet')
@@ -67,7 +70,7 @@ t.test('a direct connection is its own session', async t => {
 })
 
 for (const size of [1, 5, 20]) {
-  t.test(`a transaction pool of ${size} is found out`, { skip: noPgBouncer }, async t => {
+  t.test(`a transaction pool of ${size} is found out`, { skip: noPgBouncer, buffered: true }, async t => {
     const { url } = await startPgBouncer(t, cluster, 'transaction', size)
     const client = await connected(t, url())
     t.equal(await refusals(client, url()), tries, 'when it is quiet')
@@ -75,7 +78,7 @@ for (const size of [1, 5, 20]) {
     t.equal(await refusals(client, url()), tries, 'when it is busy')
   })
 
-  t.test(`a session pool of ${size} raises no false alarm`, { skip: noPgBouncer }, async t => {
+  t.test(`a session pool of ${size} raises no false alarm`, { skip: noPgBouncer, buffered: true }, async t => {
     const { url } = await startPgBouncer(t, cluster, 'session', size)
     const client = await connected(t, url())
     t.equal(await refusals(client, url()), 0, 'when it is quiet')

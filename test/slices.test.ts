@@ -1,3 +1,5 @@
+import { deepStrictEqual } from 'node:assert/strict'
+import fc from 'fast-check'
 import pg from 'pg'
 import t, { type Test } from 'tap'
 import type { SyncRun } from '../lib/types.js'
@@ -160,6 +162,79 @@ t.test('a session lost as a further slice begins leaves the slot due, and no loc
   await stage.query(`drop function ${stage.schema}.die () cascade`)
   t.equal(await stage.holders(), 0)
   t.match(await sync.runOnce(), { outcome: 'succeeded', run: { slice: 2, slices: 2 } }, 'the next look goes on')
+})
+
+t.test('all slices go through one session', async t => {
+  const stage = await setStage(t, cluster)
+  const backends = new Set<number>()
+  const { sync } = await stage.host({ maxWindow: '1h', initialSince: '3h', sync: async run => { backends.add((await run.query('select pg_backend_pid() as pid')).rows[0].pid) } })
+  t.match(await sync.runOnce(), { outcome: 'succeeded', run: { slice: 3 } })
+  t.equal(backends.size, 1)
+})
+
+t.test('a slice is given the cursor that the one before returned or committed', async t => {
+  const stage = await setStage(t, cluster)
+  const cursors: unknown[] = []
+  const { sync } = await stage.host({
+    maxWindow: '1h',
+    initialSince: '4h',
+    sync: async run => {
+      cursors.push(run.cursor)
+      if (run.slice.index === 1) return { cursor: 'returned' }
+      if (run.slice.index === 2) await run.checkpoint({ cursor: 'committed' })
+    }
+  })
+  t.match(await sync.runOnce(), { outcome: 'succeeded', run: { slice: 4 } })
+  t.strictSame(cursors, [null, 'returned', 'committed', 'committed'])
+})
+
+t.test('a lock lost in the middle resumes at the slice that was under way', async t => {
+  const stage = await setStage(t, cluster)
+  const windows: string[] = []
+  let dies = true
+  const { sync } = await stage.host({
+    maxWindow: '1h',
+    overlap: '10m',
+    sync: async run => {
+      windows.push(told(run))
+      if (run.slice.index !== 2 || !dies) return
+      const aborted = new Promise(resolve => run.signal.addEventListener('abort', resolve))
+      await cluster.query('select pg_terminate_backend($1)', [(await run.query('select pg_backend_pid() as pid')).rows[0].pid])
+      await aborted
+    }
+  })
+  await stage.clock.at('2025-03-10T10:00:00Z')
+  await sync.runOnce()
+  await stage.clock.at('2025-03-10T13:00:00Z')
+  t.match(await sync.runOnce(), { outcome: 'lock-lost', run: { slice: 2, slices: 3 } })
+  dies = false
+  t.match(await sync.runOnce(), { outcome: 'succeeded' })
+  t.strictSame(windows.slice(2), ['2/3 10:50-12:00', '1/2 10:50-12:00', '2/2 11:50-13:00'])
+})
+
+t.test('whatever gap, maxWindow and overlap are, slices partition the time since the watermark', async t => {
+  const stage = await setStage(t, cluster)
+  const minutes = fc.integer({ min: 1, max: 300 })
+  let windows: Array<[number | null, number]> = []
+  let turn = 0
+  await fc.assert(fc.asyncProperty(minutes, minutes.map(length => length + 20), fc.integer({ min: 0, max: 300 }), async (gap, length, overlap) => {
+    const MINUTE = 60_000
+    const start = Date.UTC(2025, 2, 10, 10)
+    const { sync, app } = await stage.host({
+      name: `partition ${++turn}`, maxWindow: `${length}m`, overlap: overlap * MINUTE, initialSince: new Date(start), sync: async run => { windows.push([run.since!.getTime(), run.until.getTime()]) }
+    })
+    windows = []
+    await stage.clock.at(new Date(start).toISOString())
+    await sync.runOnce({ force: true })
+    windows = []
+    await stage.clock.at(new Date(start + gap * MINUTE).toISOString())
+    await sync.runOnce({ force: true })
+    await app.close()
+    const ends = windows.map(([, until]) => until)
+    const expected = Array.from({ length: Math.ceil(gap / length) }, (_, i) => start + Math.min(gap, (i + 1) * length) * MINUTE)
+    deepStrictEqual(ends, expected)
+    deepStrictEqual(windows.map(([since]) => since), [start, ...expected.slice(0, -1)].map(at => at - overlap * MINUTE))
+  }), { numRuns: process.env.SOAK === 'true' ? 200 : 15 })
 })
 
 t.test('checkpoint', async t => {
@@ -340,6 +415,49 @@ t.test('backfill', async t => {
     t.match(answer.started && await answer.finished, { state: 'interrupted', slice: 2, error: { message: 'enough' } })
     t.match(await sync.status(), { backfill: { position: new Date(since.getTime() + HOUR) } })
     await t.rejects(sync.backfill({ signal: stop.signal }), { message: 'enough' })
+  })
+
+  t.test('is interrupted by a close, and goes on in another process', async t => {
+    const stage = await setStage(t, cluster)
+    const started = gate()
+    const one = await stage.host({ maxWindow: '1h', sync: async run => { if (run.slice.index === 3) { started.open(); await run.sleep(60_000) } } })
+    const answer = await one.sync.backfill({ since, until: upTo })
+    await started.passed
+    await one.app.close()
+    t.match(answer.started && await answer.finished, { state: 'interrupted', trigger: 'backfill', slice: 3 })
+    const windows: string[] = []
+    const two = await stage.host({ maxWindow: '1h', sync: async run => { windows.push(told(run)) } })
+    const rest = await two.sync.backfill()
+    t.match(rest.started && await rest.finished, { state: 'succeeded' })
+    t.strictSame(windows, ['1/3 02:00-03:00', '2/3 03:00-04:00', '3/3 04:00-05:00'])
+  })
+
+  t.test('of another window begins with that one', async t => {
+    const stage = await setStage(t, cluster)
+    let fails = true
+    const windows: string[] = []
+    const { sync } = await stage.host({ maxWindow: '1h', sync: async run => { windows.push(told(run)); if (fails && run.slice.index === 2) throw new Error('no') } })
+    await sync.runOnce()
+    windows.length = 0
+    const first = await sync.backfill({ since, until: upTo })
+    t.match(first.started && await first.finished, { state: 'failed' })
+    fails = false
+    const other = await sync.backfill({ since, until: new Date(since.getTime() + 2 * HOUR) })
+    t.match(other.started && await other.finished, { state: 'succeeded', slice: 2, slices: 2 })
+    t.strictSame(windows.slice(2), ['1/2 00:00-01:00', '2/2 01:00-02:00'])
+    t.match(await sync.status(), { backfill: null })
+  })
+
+  t.test('reports its progress', async t => {
+    const stage = await setStage(t, cluster)
+    const started = gate()
+    const end = gate()
+    const { sync } = await stage.host({ maxWindow: '1h', sync: async run => { if (run.slice.index === 2) { run.progress(3, 9); started.open(); await end.passed } } })
+    const answer = await sync.backfill({ since, until: upTo })
+    await started.passed
+    t.match(await sync.status(), { syncing: true, progress: { done: 3, total: 9 }, backfill: { position: new Date(since.getTime() + HOUR) } })
+    end.open()
+    t.match(answer.started && await answer.finished, { state: 'succeeded' })
   })
 
   t.test('whose signal aborts while it begins ends with its first slice', async t => {

@@ -1,5 +1,5 @@
 import t from 'tap'
-import { textArray } from '../lib/upsert/text-array.js'
+import { textArrays } from '../lib/upsert/text-array.js'
 import { arrayOf, encoderOf, isCanonical, jsonNull, nameOf } from '../lib/upsert/values.js'
 
 const builtIn = (name: string): (value: unknown) => string | undefined => encoderOf(name, 'pg_catalog', '?').encode
@@ -68,7 +68,9 @@ t.test('what a value is called says its type and never the value', async t => {
 
 t.test('texts become one array parameter, nulls and long ones too', async t => {
   const list = ['a', null, 'ü'.repeat(100), '🎁'.repeat(100), '']
-  const buffer = textArray(list)
+  const block = {}
+  const [first, buffer] = textArrays([['first', 'ü'], list], block) as [Buffer, Buffer]
+  t.equal(first.readInt32BE(12), 2)
   t.strictSame([0, 4, 8, 12, 16].map(at => buffer.readInt32BE(at)), [1, 1, 25, list.length, 1])
   const read: Array<string | null> = []
   let at = 20
@@ -79,4 +81,17 @@ t.test('texts become one array parameter, nulls and long ones too', async t => {
     at += Math.max(size, 0)
   }
   t.strictSame(read, list)
+})
+
+t.test('a block is used again where it is large enough, and not kept where it is very large', async t => {
+  const block: { bytes?: Buffer } = {}
+  textArrays([['a'.repeat(100)]], block)
+  const before = block.bytes
+  const [small] = textArrays([['b']], block)
+  t.equal(block.bytes, before)
+  t.equal(small!.buffer, before!.buffer)
+  textArrays([['c'.repeat(1000)]], block)
+  t.not(block.bytes, before)
+  textArrays([['d'.repeat(2 ** 21)]], block)
+  t.equal(block.bytes, undefined)
 })

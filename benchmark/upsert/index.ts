@@ -1,16 +1,16 @@
 /**
  * Upsert beside the ways it is usually written, on one database, taking turns.
  *
- *   npx tsx benchmark/upsert/index.ts [--rows 100000] [--only new,unchanged] [--pages] [--batches] [--write]
+ *   npx tsx benchmark/upsert/index.ts [--rows 100000] [--only new,unchanged] [--pages] [--batches] [--fsync on]
  *
- * `--pages`: pages of 50, 200 and 1,000 rows, a call for each. `--batches`: sizes of batch. `--write`: the RESULTS file.
+ * `--pages`: pages of 50, 200 and 1,000 rows, a call for each. `--batches`: sizes of batch. By default commits
+ * cost next to nothing, which favours what commits often (row by row) and shows the work itself; with `--fsync on` each waits for the disk.
  *
  * Rows/s and ratios come from one process in which all take turns (paired.ts); WAL, dead tuples, memory and
  * event-loop delay from a process for each (measure.ts), upsert's delay from the
  * quietest of three, beside that of an idle loop right after.
  */
 import { fork } from 'node:child_process'
-import { writeFileSync } from 'node:fs'
 import { cpus, loadavg } from 'node:os'
 import { parseArgs } from 'node:util'
 import { startPostgres } from '../../test/helpers/postgres.js'
@@ -25,14 +25,14 @@ const { values: flags } = parseArgs({
     only: { type: 'string' },
     pages: { type: 'boolean', default: false },
     batches: { type: 'boolean', default: false },
-    write: { type: 'boolean', default: false }
+    fsync: { type: 'string', default: 'off' }
   }
 })
 const count = Number(flags.rows)
 const which = cases.filter(name => flags.only === undefined || flags.only.split(',').includes(name))
 const teardowns: Array<() => unknown> = []
 const cluster = await startPostgres({ teardown: fn => { teardowns.push(fn) } }, {
-  autovacuum: 'off', shared_buffers: '256MB', max_wal_size: '8GB', checkpoint_timeout: '1h'
+  fsync: flags.fsync, autovacuum: 'off', shared_buffers: '256MB', max_wal_size: '8GB', checkpoint_timeout: '1h'
 })
 
 function run<Result> (file: string, job: Job | PairedJob): Promise<Result> {
@@ -72,8 +72,7 @@ async function compare (contenders: Contender[], name: Case, rows: number, chunk
   }
 }
 
-const output: string[] = []
-const print = (line: string): void => { output.push(line); console.log(line) }
+const print = (line: string): void => { console.log(line) }
 const head = (title: string, first: string): void => {
   print(`\n## ${title}\n`)
   const more = flags.pages || flags.batches ? '' : ' WAL bytes a row | dead tuples a row | RSS growth MiB | longest stretch on the CPU ms | longest event-loop delay ms (of an idle loop) |'
@@ -83,7 +82,8 @@ const head = (title: string, first: string): void => {
 
 try {
   const version = (await cluster.query("select current_setting('server_version') as v")).rows[0].v as string
-  print(`PostgreSQL ${version}, Node ${process.version}, ${cpus().length} cores, load average ${(loadavg()[0] as number).toFixed(1)} at the start.`)
+  print(`\`npx tsx benchmark/upsert/index.ts ${process.argv.slice(2).join(' ')}\`\n`)
+  print(`PostgreSQL ${version} with fsync ${flags.fsync}, Node ${process.version}, ${cpus().length} cores, load average ${(loadavg()[0] as number).toFixed(1)} at the start.`)
   const ways = Object.entries(rivals).filter(([, { alone }]) => alone === undefined)
   if (flags.batches) {
     for (const call of [1000, 10_000]) {
@@ -103,11 +103,6 @@ try {
     head(`${count.toLocaleString('en')} rows, ${chunk.toLocaleString('en')} in a call`, 'upsert')
     const contenders = ways.map(([rival]) => ({ name: rival, rival, page: rival === 'upsert' ? 0 : 1000 }))
     for (const name of which) await compare(contenders, name, count, chunk)
-  }
-  if (flags.write) {
-    const mode = flags.pages ? '-pages' : flags.batches ? '-batches' : ''
-    writeFileSync(new URL(`RESULTS${mode}.md`, import.meta.url),
-      `# Last measured\n\n\`npx tsx benchmark/upsert/index.ts ${process.argv.slice(2).join(' ')}\`\n\n${output.join('\n')}\n`)
   }
 } finally {
   for (const fn of teardowns) await fn()

@@ -17,6 +17,8 @@ export interface ServerOptions {
   startupDelay?: string
   /** More than the order service takes to show a change (its stamp is older than its appearance). */
   overlap?: string
+  /** Longest window of one run; a longer gap is fetched in several. */
+  maxWindow?: string
   retryDelay?: string
   /** Milliseconds between two calls of the order service. */
   callEvery?: number
@@ -44,6 +46,7 @@ export async function buildServer (options: ServerOptions): Promise<FastifyInsta
     every: options.every ?? '1h',
     startupDelay: options.startupDelay ?? '90s',
     overlap: options.overlap ?? '10m',
+    maxWindow: options.maxWindow ?? '24h',
     retry: { delay: options.retryDelay ?? '1m' },
     routes: { public: true }, // it listens on the loopback interface alone; give yours a guard
     sync: async run => {
@@ -64,6 +67,9 @@ export async function buildServer (options: ServerOptions): Promise<FastifyInsta
         for (const count of ['inserted', 'updated', 'unchanged', 'stale'] as const) stats[count] += counts[count]
         stats.orders = page.done
         run.progress(page.done, page.total)
+        // orders come in the order of their stamps: a failure on a later page resumes here
+        const last = page.rows.at(-1)
+        if (last !== undefined && page.done < page.total) await run.checkpoint({ until: new Date(last.updated_at) })
       }
       return { stats }
     }
@@ -102,6 +108,22 @@ export async function buildServer (options: ServerOptions): Promise<FastifyInsta
     const answer = await app.triggerSync()
     if (answer.started) return await reply.code(202).send({ started: true, runId: answer.runId })
     // somebody else is at it, which is as good; anything else is a state of this server
+    return await reply.code(answer.reason === 'running' ? 409 : 503).send({ started: false, reason: answer.reason })
+  })
+
+  app.post<{ Body: { since: string, until: string } }>('/orders/backfill', {
+    schema: {
+      body: {
+        type: 'object',
+        required: ['since', 'until'],
+        properties: { since: { type: 'string', format: 'date-time' }, until: { type: 'string', format: 'date-time' } }
+      }
+    }
+  }, async (request, reply) => {
+    const [since, until] = [new Date(request.body.since), new Date(request.body.until)]
+    if (since >= until) return await reply.code(400).send({ message: 'a window ends after it begins' })
+    const answer = await app.hourlySync.get().backfill({ since, until })
+    if (answer.started) return await reply.code(202).send({ started: true, runId: answer.runId })
     return await reply.code(answer.reason === 'running' ? 409 : 503).send({ started: false, reason: answer.reason })
   })
 

@@ -13,17 +13,20 @@ const rowsPerTurn = 1000
  */
 export async function replacedRows (rows: readonly object[], { columns, keys, newerBy }: Plan): Promise<Set<number>> {
   const identity = [...keys, ...newerBy === undefined ? [] : [newerBy]].map(position => columns[position] as Column)
-  const seen = new Set<string>()
+  const seen = new Set<string | null | undefined>()
   const replaced = new Set<number>()
   for (let at = rows.length - 1; at >= 0; at--) {
     const row = rows[at] as Record<string, unknown> | null | undefined
-    const key = JSON.stringify(identity.map(({ name, encoder }) => {
-      const value = row?.[name]
-      return value === null || value === undefined ? null : encoder.encode(value)
-    }))
+    const key = identity.length === 1 ? textOf(row, identity[0] as Column) : JSON.stringify(identity.map(column => textOf(row, column)))
     if (seen.has(key)) replaced.add(at)
     seen.add(key)
     if (at % rowsPerTurn === 0) await setImmediate()
   }
   return replaced
+}
+
+/** What cannot be taken as a text is refused later, with its row. */
+function textOf (row: Record<string, unknown> | null | undefined, { name, encoder }: Column): string | null | undefined {
+  const value = row?.[name]
+  return value === null || value === undefined ? null : encoder.encode(value)
 }

@@ -4,7 +4,7 @@ import { FST_HOURLY_SYNC_UPSERT_OUTSIDE_INDEX } from './errors.js'
 import { explain, isFault } from './fault.js'
 import { escapeTable } from './identifiers.js'
 import { planFor, type Plan } from './plan.js'
-import { textArray } from './text-array.js'
+import { textArrays, type Block } from './text-array.js'
 import type { Statements, UpsertContext } from './context.js'
 import type { UpsertOptions } from './options.js'
 
@@ -19,6 +19,8 @@ export interface UpsertResult {
 
 /** What one call saves, and where. */
 export interface Target extends RowsShape {
+  /** of this call, which has one batch under way */
+  block: Block
   options: UpsertOptions
   names: string[]
 }
@@ -55,13 +57,13 @@ const maxRetries = 3
  */
 const outdated = new Set(['42P01', '42703', '42704', '42883', '42804', '42P10', '26000'])
 
-/** What one session knows of tables, by the name they were called. */
-export type Memory = Map<string, Known>
+/** What outlives a call in a session: what it knows of tables, by the name they were called, and a block that no call uses. */
+export interface Memory { tables: Map<string, Known>, block: Block }
 
-export const createMemory = (): Memory => new Map()
+export const createMemory = (): Memory => ({ tables: new Map(), block: {} })
 
 /** Saves batches through one session. */
-export function createSaver (context: UpsertContext, tables: Memory): Saver {
+export function createSaver (context: UpsertContext, { tables }: Memory): Saver {
   async function knownOf (table: string, again = false): Promise<Known> {
     const before = tables.get(table)
     if (before !== undefined && !again) return before
@@ -76,14 +78,14 @@ export function createSaver (context: UpsertContext, tables: Memory): Saver {
   }
 
   /** The statement for the first `count` rows of a batch, to be sent through a session. */
-  function statementOf (batch: Batch, { table }: Target, { inserted, reads }: Known): (session: Statements, count: number) => Promise<Counts> {
+  function statementOf (batch: Batch, { table, block }: Target, { inserted, reads }: Known): (session: Statements, count: number) => Promise<Counts> {
     const { plan: { catalog, index, statement }, texts, rows, numbers, repeats } = batch
     const { text, name } = statement(repeats)
     // a prepared plan outlives the size of the table it was made for: a new one for each fourfold growth
     const prepared = `${name}_${reads}_${Math.floor(Math.log2(1 + inserted / 256) / 2)}`
-    const whole = texts.map(textArray)
+    const whole = textArrays(texts, block)
     return async (session, count) => {
-      const values = count === rows.length ? whole : texts.map(column => textArray(column.slice(0, count)))
+      const values = count === rows.length ? whole : textArrays(texts.map(column => column.slice(0, count)))
       const { rows: [row] } = await session.query(text, [...values, catalog.table, catalog.oid], prepared)
       if (row.outside !== '0') {
         throw new FST_HOURLY_SYNC_UPSERT_OUTSIDE_INDEX(`${numbers[0]} to ${numbers.at(-1)}`, table, index.name, String(index.predicate))

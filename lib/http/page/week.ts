@@ -2,7 +2,7 @@ import type { HourRow } from '../../sql-history.js'
 import type { View } from './document.js'
 import { html, type Markup } from './html.js'
 import { symbol } from './symbols.js'
-import { cut, plural, span, time } from './words.js'
+import { cut, dayName, plural, span, time } from './words.js'
 
 const HOUR = 3_600_000
 const DAYS = 7
@@ -61,8 +61,4 @@ function inWords (hour: HourRow, state: string): Markup {
 
 function countOf (hour: HourRow, state: string): number {
   return hour[state.replace('-', '_') as 'failed']
-}
-
-function dayName (at: Date): string {
-  return at.toLocaleDateString('en-GB', { weekday: 'short', day: 'numeric', month: 'short', timeZone: 'UTC' })
 }

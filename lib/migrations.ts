@@ -73,21 +73,23 @@ interface Connection {
 /**
  * Sees to it that the tables are there and new enough.
  *
- * Looks before it creates anything, so a role without CREATE works on tables that exist. Processes that boot at once queue behind
- * a transaction-level lock, which a commit lets go of and a pooler cannot leak; who comes later finds the work done.
+ * Looks before it creates anything, so a role without CREATE works on tables that exist. Of processes that boot at once one works, under
+ * a transaction-level lock, which a commit lets go of and a pooler cannot leak; the others wait until it is free, all at once and not one after
+ * the other, and find the work done.
  *
  * @param allowed - whether tables may be made and upgraded
  * @throws FST_HOURLY_SYNC_SCHEMA when they are missing or old and may not, or cannot, be made
  * @throws FST_HOURLY_SYNC_READ_ONLY on a replica
  */
 export async function migrate (connection: Connection, schemaName: string, allowed: boolean): Promise<void> {
-  const { replica, version } = await inspect(connection, schemaName)
+  const { replica, version: found } = await inspect(connection, schemaName)
+  let version = found
   if (replica) throw new FST_HOURLY_SYNC_READ_ONLY()
   if (version >= VERSION) return
   const state = version === 0 ? 'missing' : `of version ${version}`
   if (!allowed) throw new FST_HOURLY_SYNC_SCHEMA(schemaName, state, VERSION, "'migrate' is off")
   try {
-    for (let next = version + 1; next <= VERSION; next++) await apply(connection, schemaName, next)
+    while (version < VERSION) version = await apply(connection, schemaName, version + 1)
   } catch (cause) {
     await connection.query('rollback').catch(() => {}) // a dead connection has
     if ((cause as { code?: string }).code !== '42501') throw cause
@@ -95,11 +97,17 @@ export async function migrate (connection: Connection, schemaName: string, allow
   }
 }
 
-async function apply (connection: Connection, schemaName: string, version: number): Promise<void> {
+/** Takes one step, or waits for who is taking it. Returns the version that is there then. */
+async function apply (connection: Connection, schemaName: string, version: number): Promise<number> {
   // under another level the snapshot is older than the lock
   await connection.query('begin isolation level read committed')
   await connection.query("set local lock_timeout = '5s'")
-  await connection.query(ours('select pg_advisory_xact_lock($1::bigint)', [MIGRATION_KEY]))
+  const { rows: [{ locked }] } = await connection.query(ours('select pg_try_advisory_xact_lock($1::bigint) as locked', [MIGRATION_KEY]))
+  if (!locked) {
+    // in one message: no client has to have its turn before the next gets the lock
+    await connection.query(`select pg_advisory_xact_lock_shared(${MIGRATION_KEY}); commit`)
+    return (await inspect(connection, schemaName)).version
+  }
   const found = await inspect(connection, schemaName)
   if (found.version < version) {
     // `if not exists` asks for the right to create even what exists
@@ -108,6 +116,7 @@ async function apply (connection: Connection, schemaName: string, version: numbe
     await connection.query(step(schemaName, version))
   }
   await connection.query('commit')
+  return Math.max(found.version, version)
 }
 
 interface Inspection { schema: boolean, present: boolean, replica: boolean, version: number }

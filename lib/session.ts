@@ -164,7 +164,7 @@ export function createSession ({ lease, clock, inside, backend, proof, unlock, h
     heldUp = { by: statement, times: heldUp.by === statement ? heldUp.times + 1 : 1 }
     if (heldUp.times < HELD_UP) return
     const holding = await holder().catch(() => backend) // no answer says nothing
-    if (holding !== backend && sent === statement && wire.busy()) lose(new Error('the server says that this session does not hold it'))
+    if (holding !== backend && sent === statement) lose(new Error('the server says that this session does not hold it'))
   }
 
   function busy (): boolean {

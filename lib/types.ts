@@ -1,6 +1,4 @@
-import type {
-  FastifyBaseLogger, onRequestAsyncHookHandler, onRequestHookHandler, preHandlerAsyncHookHandler, preHandlerHookHandler
-} from 'fastify'
+import type { FastifyBaseLogger, FastifyInstance, FastifyReply, FastifyRequest, HookHandlerDoneFunction } from 'fastify'
 import type { ClientBase, ClientConfig, Pool, QueryConfig, QueryResult, QueryResultRow } from 'pg'
 import type { Upsert } from './upsert.js'
 
@@ -363,8 +361,8 @@ export interface HourlySyncOptions {
 }
 
 /** A hook that lets a request pass, answers it, or throws: Fastify's own, in either style. */
-export type Guard = onRequestHookHandler | onRequestAsyncHookHandler | Array<onRequestHookHandler | onRequestAsyncHookHandler>
-export type LateGuard = preHandlerHookHandler | preHandlerAsyncHookHandler | Array<preHandlerHookHandler | preHandlerAsyncHookHandler>
+export type GuardHook = (this: FastifyInstance, request: FastifyRequest, reply: FastifyReply, done: HookHandlerDoneFunction) => unknown
+export type Guard = GuardHook | GuardHook[]
 
 /** Routes of one sync. They are guarded by a hook, unless `public` says that they need not be. */
 export interface RouteOptions {
@@ -373,7 +371,7 @@ export interface RouteOptions {
   /** Guards every route: page, script, style and events alike. */
   onRequest?: Guard
   /** The same, for a guard that wants the body parsed. */
-  preHandler?: LateGuard
+  preHandler?: Guard
   /** Whether they may be registered without a guard. */
   public?: boolean
   /** Whether there is a page. */

@@ -10,6 +10,7 @@ import { createService, type Service } from '../lib/service.js'
 import type { HourlySyncOptions } from '../lib/types.js'
 import { createLog } from './helpers/log.js'
 import { startPostgres } from './helpers/postgres.js'
+import { gate, until } from './helpers/until.js'
 
 type Test = typeof t
 
@@ -131,7 +132,7 @@ t.test('who waits for another migration waits five seconds at most', async t => 
     query: async statement => {
       const text = typeof statement === 'string' ? statement : statement.text
       // the other process has the lock when this one asks for it
-      if (text.includes('pg_advisory_xact_lock')) await other.query(statement as pg.QueryConfig)
+      if (text.includes('pg_try_advisory_xact_lock')) await other.query(statement as pg.QueryConfig)
       if (text.includes('lock_timeout')) held = text
       return await client.query(statement as string)
     }
@@ -139,6 +140,38 @@ t.test('who waits for another migration waits five seconds at most', async t => 
   t.match(held, "set local lock_timeout = '5s'")
   await other.query('rollback')
   await migrate(client, 'waiting', true)
+})
+
+t.test('who waits for another migration does not wait for others that wait, however slow they are', async t => {
+  const database = await server.database()
+  const [maker, slow, waiter] = [await connect(t, database), await connect(t, database), await connect(t, database)]
+  const turn = gate()
+  const slowed = {
+    query: async (statement: string | pg.QueryConfig) => {
+      const answer = await slow.query(statement as string)
+      if (String(statement).includes('pg_advisory_xact_lock_shared')) await turn.passed // its process has much to do
+      return answer
+    }
+  }
+  let [slowly, waiting]: Array<Promise<void>> = []
+  let locked = false
+  const making = migrate({
+    query: async statement => {
+      const answer = await maker.query(statement as string)
+      if (!locked && JSON.stringify(answer.rows).includes('"locked":true')) {
+        locked = true
+        slowly = migrate(slowed, 'crowded', true)
+        waiting = migrate(waiter, 'crowded', true)
+        await until(async () => (await server.query("select from pg_locks where locktype = 'advisory' and not granted")).rowCount === 2)
+      }
+      return answer
+    }
+  }, 'crowded', true)
+  await making
+  await waiting
+  turn.open()
+  await slowly
+  t.equal((await waiter.query('select from crowded.migration')).rowCount, VERSION)
 })
 
 for (const schema of ['we"ird', 'Order', 'with space', "it's", '주문', 'select', 'a.b', 's'.repeat(63)]) {

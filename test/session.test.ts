@@ -16,7 +16,7 @@ import { createLog, type Line } from './helpers/log.js'
 import { createManualClock, type ManualClock } from './helpers/manual-clock.js'
 import { startPostgres } from './helpers/postgres.js'
 import { startProxy } from './helpers/proxy.js'
-import { until } from './helpers/until.js'
+import { gate, until } from './helpers/until.js'
 
 t.setTimeout(180_000) // for the slowest machine, not for this one
 const server = await startPostgres(t)
@@ -50,6 +50,8 @@ interface Held {
   most: () => number
   /** How often another session was asked who holds the lock. */
   questions: () => number
+  /** What such a question waits for. */
+  pause: { until?: Promise<void> }
   lost: Error[]
 }
 
@@ -78,8 +80,10 @@ async function hold (t: Scope, clock: ManualClock | typeof systemClock = systemC
   }) as unknown as typeof query
 
   let questions = 0
+  const pause: Held['pause'] = {}
   const holder = async (): Promise<number | undefined> => {
     questions++
+    await pause.until
     return (await server.query(texts.holder, [classid, objid], database)).rows[0]?.backend
   }
   const session = createSession({ lease, inside: new AsyncLocalStorage(), clock, backend: row!.backend, proof: [texts.prove, [classid, objid]], unlock: [texts.unlock, [key.toString()]], holder })
@@ -89,7 +93,7 @@ async function hold (t: Scope, clock: ManualClock | typeof systemClock = systemC
     session.destroy()
     await pool.end()
   })
-  return { session, host: session.lend(), lease, pool, backend: row!.backend, key, sent, most: () => most, questions: () => questions, lost }
+  return { session, host: session.lend(), lease, pool, backend: row!.backend, key, sent, most: () => most, questions: () => questions, pause, lost }
 }
 
 /** Whether anybody holds the lock, asked through another session. */
@@ -458,6 +462,22 @@ t.test('prove', async t => {
     for (let proof = 1; proof <= 3; proof++) await held.session.prove()
     t.match(held.lost, [{ code: 'FST_HOURLY_SYNC_LOCK_LOST', message: /does not hold it/ }])
     await failed
+  })
+
+  t.test('makes nothing of an answer that comes when the session has gone on', async t => {
+    const held = await hold(t)
+    const answered = gate()
+    held.pause.until = answered.passed
+    const statement = held.host.query('select pg_sleep(1)')
+    await inStatement(held.backend, 'pg_sleep(1)')
+    for (let proof = 1; proof <= 2; proof++) await held.session.prove()
+    const proven = held.session.prove()
+    await until(() => held.questions() === 1)
+    await statement
+    await held.host.query('select pg_advisory_unlock_all()') // as at the end of a run
+    answered.open()
+    await proven
+    t.strictSame(held.lost, [])
   })
 
   t.test('makes nothing of a question that is not answered', async t => {

@@ -70,6 +70,38 @@ t.test('a holder whose network goes silent inside a statement is replaced, and t
   t.strictSame((await stage.history()).map(({ state }) => state).sort(), ['lock-lost', 'succeeded'])
 })
 
+/** Keeps the event loop from turning, as a host that computes does. */
+function block (ms: number): void {
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms)
+}
+
+t.test('a host that blocks its event loop for less than three heartbeats keeps its lock', async t => {
+  const stage = await setStage(t, cluster)
+  const { sync } = await stage.host({
+    heartbeat: '2s',
+    sync: async run => {
+      await run.sleep(2_100) // a proof is on its way, or has just been
+      block(4_000)
+      await run.query('select 1')
+    }
+  })
+  t.match(await sync.runOnce(), { outcome: 'succeeded' })
+})
+
+t.test('a host that blocks its event loop for longer has lost it, and is told', async t => {
+  const stage = await setStage(t, cluster)
+  let failure: unknown
+  const { sync } = await stage.host({
+    heartbeat: '500ms',
+    sync: async run => {
+      block(3_000)
+      await run.query('select 1').catch(error => { failure = error })
+    }
+  })
+  t.match(await sync.runOnce(), { outcome: 'lock-lost' })
+  t.match(failure, { code: 'FST_HOURLY_SYNC_LOCK_LOST' })
+})
+
 t.test('a statement that takes longer than three heartbeats keeps the lock', async t => {
   const stage = await setStage(t, cluster)
   const { sync } = await stage.host({ heartbeat: '200ms', sync: async run => { await run.query('select pg_sleep(2)') } }) // ten heartbeats

@@ -1,10 +1,12 @@
 /** Type tests: `tsc -p tsconfig.check.json` is what runs them. */
-import Fastify, { type FastifyBaseLogger, type FastifyInstance } from 'fastify'
+import Fastify, {
+  type FastifyBaseLogger, type FastifyInstance, type FastifyReply, type FastifyRequest, type onRequestAsyncHookHandler, type onRequestHookHandler, type preHandlerHookHandler
+} from 'fastify'
 import type { Pool, QueryResult } from 'pg'
 import hourlySync, {
   errors, fastifyHourlySync, jsonNull, migrationSql, TransientSyncError,
   type Hold, type Holder, type HourlySync, type HourlySyncOptions, type HourlySyncRegistry, type Json, type NotStarted, type Outcome, type RunOnceResult,
-  type RunRecord, type RunState, type Status, type SyncFunction, type SyncResult, type SyncRun, type Transaction, type Trigger, type TriggerAnswer, type Upsert, type UpsertOptions, type UpsertResult
+  type RunRecord, type RunState, type SlotList, type Status, type SyncFunction, type SyncResult, type SyncRun, type Transaction, type Trigger, type TriggerAnswer, type Upsert, type UpsertOptions, type UpsertResult
 } from '../index.js'
 
 /** Exactly the same type, where assignability alone would let `any` through. */
@@ -27,6 +29,17 @@ Fastify().register(hourlySync, { name: 'order-sync' })
 Fastify().register(hourlySync, { name: 'order-sync', sync: async () => {}, evry: '1h' })
 // @ts-expect-error: what it resolves with is no result
 Fastify().register(hourlySync, { name: 'order-sync', sync: async () => 42 })
+
+// --- routes
+Fastify().register(hourlySync, { name: 'order-sync', sync: async () => {}, routes: { public: true } })
+Fastify().register(hourlySync, { name: 'order-sync', sync: async () => {}, routes: { onRequest: [(_request, _reply, done) => done()], preHandler: async () => {} } })
+declare const authenticate: { request: onRequestHookHandler, late: preHandlerHookHandler, soon: onRequestAsyncHookHandler, own: (request: FastifyRequest, reply: FastifyReply) => Promise<void> }
+Fastify().register(hourlySync, { name: 'order-sync', sync: async () => {}, routes: { onRequest: [authenticate.request, authenticate.soon, authenticate.own], preHandler: [authenticate.late, authenticate.own] } })
+Fastify().register(hourlySync, { name: 'order-sync', sync: async () => {}, routes: false })
+// @ts-expect-error: no such option
+Fastify().register(hourlySync, { name: 'order-sync', sync: async () => {}, routes: { open: true } })
+// @ts-expect-error: a guard is a hook
+Fastify().register(hourlySync, { name: 'order-sync', sync: async () => {}, routes: { onRequest: 'authenticate' } })
 
 // --- options
 const options: HourlySyncOptions = {
@@ -57,7 +70,9 @@ const options: HourlySyncOptions = {
   migrate: false,
   history: { keepFor: '90d' },
   isTransient: error => error instanceof TypeError,
-  onError: async (error, run) => { run.log.error(error) }
+  onError: async (error, run) => { run.log.error(error) },
+  redact: [/key-\d+/, 'plain'],
+  routes: { prefix: '/sync', onRequest: async (request, reply) => { if (request.headers.authorization === undefined) await reply.code(401).send() }, maxAge: '3h', health: { public: true } }
 }
 const noRetry: HourlySyncOptions = { ...options, retry: false, initialSince: null, history: {} }
 same<HourlySyncOptions['start'], 'ready' | 'listen' | undefined>()
@@ -181,7 +196,10 @@ async function answers (): Promise<void> {
   same<Awaited<ReturnType<typeof sync.status>>, Status>()
   same<Status['hold'], Hold | null>()
   same<Status['nextLook'], Date | null>()
-  await sync.runs({ limit: 10, before: once.run?.id })
+  await sync.runs({ limit: 10, before: once.run?.id, state: 'failed', trigger: 'retry' })
+  same<RunRecord | null, Awaited<ReturnType<HourlySync['run']>>>()
+  same<SlotList, Awaited<ReturnType<HourlySync['slots']>>>()
+  await sync.slots({ since: new Date(), until: new Date() })
   same<Awaited<ReturnType<typeof sync.runs>>, RunRecord[]>()
   // @ts-expect-error: a count is a number
   await sync.runs({ limit: '10' })

@@ -15,7 +15,7 @@ export function validator ({ schema, httpPart }: { schema: unknown, httpPart?: s
     const value = Value.Default(type, httpPart === 'body' ? data : withNumbers(type, data as object))
     if (check.Check(value)) return { value }
     const { path, message } = check.Errors(value).First()!
-    return { error: new Error(`${httpPart ?? 'request'}${path} ${message.charAt(0).toLowerCase()}${message.slice(1)}`) }
+    return { error: new Error(`${String(httpPart)}${path} ${message.charAt(0).toLowerCase()}${message.slice(1)}`) }
   }
 }
 

@@ -73,12 +73,10 @@ async function gather (service: Service, { run, before }: AskedPage): Promise<Om
   const shown = { status, at: new Date(service.clock.now()), every: service.settings.every, paged: before !== undefined }
   // what it says instead is in the status
   if (status.unavailable !== null) return { ...shown, hours: [], runs: [], listed: [], older: false, run: undefined }
-  const [hours, runs, page, one] = await Promise.all([
-    slots.hours(PICTURED),
-    service.runs({ limit: DRAWN }),
-    before === undefined ? undefined : service.runs({ limit: LISTED + 1, before }),
-    run === undefined ? undefined : service.run(run)
-  ])
-  const from = page ?? runs
-  return { ...shown, hours, runs, listed: from.slice(0, LISTED), older: from.length > LISTED, run: one }
+  // one after the other, as the status does: a page holds one client of the pool
+  const hours = await slots.hours(PICTURED)
+  const runs = await service.runs({ limit: DRAWN })
+  const page = before === undefined ? runs : await service.runs({ limit: LISTED + 1, before })
+  const one = run === undefined ? undefined : await service.run(run)
+  return { ...shown, hours, runs, listed: page.slice(0, LISTED), older: page.length > LISTED, run: one }
 }

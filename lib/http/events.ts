@@ -33,6 +33,8 @@ export function streamEvents (hub: Hub, newest: (limit: number) => Promise<RunRe
       ...reply.getHeaders() as Record<string, string>, // what hooks of the host have set
       'content-type': 'text/event-stream; charset=utf-8',
       'cache-control': 'no-store',
+      // or close() would wait for the client to let its connection go; HTTP/2 has no such header
+      ...(request.raw.httpVersionMajor === 1 && { connection: 'close' }),
       'x-accel-buffering': 'no'
     })
     hub.add(listener, missed)

@@ -1,13 +1,13 @@
 import { bool, group, invalid, text, time } from '../checks.js'
 import { FST_HOURLY_SYNC_ROUTES_UNGUARDED } from '../errors.js'
-import type { Guard, LateGuard } from '../types.js'
+import type { Guard } from '../types.js'
 
 /** The option `routes`, checked and complete. */
 export interface RouteSettings {
   /** A pattern of the router; `undefined`: made of the name. */
   readonly prefix: string | undefined
   readonly onRequest: Guard | undefined
-  readonly preHandler: LateGuard | undefined
+  readonly preHandler: Guard | undefined
   readonly dashboard: boolean
   /** Milliseconds. */
   readonly maxAge: number
@@ -22,8 +22,8 @@ export function parseRoutes (value: unknown, { name, every, timeout }: { name: s
   if (value === undefined || value === false) return undefined
   const given = group('routes', value, ['prefix', 'onRequest', 'preHandler', 'public', 'dashboard', 'maxAge', 'health'])
   const health = given.health === undefined ? {} : group('routes.health', given.health, ['public'])
-  const onRequest = guard<Guard>('routes.onRequest', given.onRequest)
-  const preHandler = guard<LateGuard>('routes.preHandler', given.preHandler)
+  const onRequest = guard('routes.onRequest', given.onRequest)
+  const preHandler = guard('routes.preHandler', given.preHandler)
   const isPublic = given.public === undefined ? false : bool('routes.public', given.public)
   const settings = Object.freeze({
     prefix: given.prefix === undefined ? undefined : prefix(given.prefix),
@@ -44,9 +44,9 @@ function prefix (value: unknown): string {
 }
 
 /** An empty list guards nothing, and is refused. */
-function guard<T> (option: string, value: unknown): T | undefined {
+function guard (option: string, value: unknown): Guard | undefined {
   if (value === undefined) return undefined
   const hooks = Array.isArray(value) ? value : [value]
   if (hooks.length === 0 || hooks.some(hook => typeof hook !== 'function')) throw invalid(option, 'a hook of Fastify, or an array of them', value)
-  return value as T
+  return value as Guard
 }

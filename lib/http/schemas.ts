@@ -80,6 +80,8 @@ export const Status = Type.Object({
   lastSlot: orNull(Instant()),
   lastSlotAhead: orNull(Type.Boolean()),
   behindSlots: orNull(Count),
+  notBefore: orNull(Instant('with hold waiting: until then')),
+  pausedUntil: orNull(Instant('with hold paused: until then')),
   due: orNull(Type.Boolean()),
   hold: orNull(choice('served', 'first-run', 'paused', 'waiting', 'spent', 'late', 'vanished')),
   nextLook: orNull(Instant()),

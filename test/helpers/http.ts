@@ -89,6 +89,14 @@ function checker (document: Document): (method: string, url: string, answer: Lig
     const media = response.content?.[type]
     if (media === undefined) return answer.body === '' ? undefined : `${found.path} ${answer.statusCode} does not say that it answers ${type}`
     const value = type === 'application/json' ? answer.json() : answer.body
-    return ajv.validate(media.schema, value) ? undefined : ajv.errors
+    return ajv.validate(strict(media.schema), value) ? undefined : ajv.errors
   }
+}
+
+/** The same schema, of which no property may be missing in the document. */
+function strict (schema: any): any {
+  if (Array.isArray(schema)) return schema.map(strict)
+  if (typeof schema !== 'object' || schema === null) return schema
+  const inner = Object.fromEntries(Object.entries(schema).map(([name, value]) => [name, strict(value)]))
+  return schema.type === 'object' && 'properties' in schema ? { additionalProperties: false, ...inner } : inner
 }

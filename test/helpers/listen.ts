@@ -1,4 +1,4 @@
-import { get, type IncomingHttpHeaders } from 'node:http'
+import { Agent, get, type IncomingHttpHeaders } from 'node:http'
 import type { Test } from 'tap'
 import { until } from './until.js'
 
@@ -20,8 +20,9 @@ export interface Listening {
 }
 
 export async function listen (t: Pick<Test, 'teardown'>, url: string, headers: Record<string, string> = {}): Promise<Listening> {
+  const agent = new Agent({ keepAlive: true }) // as a browser has it
   return await new Promise((resolve, reject) => {
-    const request = get(url, { headers: { accept: 'text/event-stream', ...headers }, agent: false }, response => {
+    const request = get(url, { headers: { accept: 'text/event-stream', ...headers }, agent }, response => {
       const heard: Heard[] = []
       let text = ''
       let rest = ''
@@ -45,7 +46,10 @@ export async function listen (t: Pick<Test, 'teardown'>, url: string, headers: R
       })
     })
     request.on('error', reject)
-    t.teardown(() => { request.destroy() })
+    t.teardown(() => {
+      request.destroy()
+      agent.destroy()
+    })
   })
 }
 

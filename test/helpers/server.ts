@@ -9,7 +9,7 @@ import type { HourlySyncOptions, RunOnceResult, RunRecord, Status } from '../../
 interface Scope { teardown: (fn: () => unknown) => void }
 
 /** What the sync of a forked server does. */
-export type Work = { kind: 'rest', ms: number } | { kind: 'kill' } | { kind: 'steps', url: string, steps: number } | { kind: 'fetch' | 'deaf' | 'never', url: string }
+export type Work = { kind: 'rest', ms: number } | { kind: 'kill' | 'statement' } | { kind: 'steps', url: string, steps: number } | { kind: 'fetch' | 'deaf' | 'never' | 'write', url: string }
 
 /** An app of a forked server. */
 export interface Boot {

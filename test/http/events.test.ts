@@ -1,3 +1,5 @@
+import { once } from 'node:events'
+import { connect as connectHttp2 } from 'node:http2'
 import { connect } from 'node:net'
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
@@ -48,6 +50,25 @@ t.test('start, progress and end of a run are heard, whichever process runs it', 
   t.equal(client.heard.length, 4, 'and nothing twice')
 })
 
+t.test('a run of the very process that tells of it is heard as well', async t => {
+  const stage = await setStage(t, cluster)
+  const [on, out] = [gate(), gate()]
+  const { app, url } = await serveSync(t, stage, {
+    sync: async run => {
+      await on.passed
+      run.progress(7)
+      await out.passed
+    }
+  })
+  const client = await listen(t, `${url}events`)
+  const answer = await app.triggerSync()
+  await client.next('started')
+  on.open()
+  t.match((await client.next('progress')).data, { done: 7, total: null })
+  out.open()
+  t.match((await client.next('ended')).id, answer.started && answer.runId)
+})
+
 t.test('who comes back hears of the ends that were missed, oldest first', async t => {
   const stage = await setStage(t, cluster)
   const { app, url } = await serveSync(t, stage)
@@ -68,7 +89,7 @@ t.test('a Last-Event-ID has its limit, and a database that is away its answer', 
   const stage = await setStage(t, cluster)
   const { ask, app } = await httpHost(t, stage)
   t.equal((await ask('/events', { headers: { 'last-event-id': 'x'.repeat(101) } })).statusCode, 400)
-  ;(app as any).pg.pool.query = async () => { throw new Error('away') }
+  ;(app as any).pg.pool.connect = async () => { throw new Error('away') }
   const answer = await ask('/events', { headers: { 'last-event-id': 'x' } })
   t.equal(answer.statusCode, 503)
   t.match(answer.json(), { code: 'FST_HOURLY_SYNC_UNANSWERED' })
@@ -154,6 +175,31 @@ async function byHand (t: any, hub: Partial<Hub>, newest: () => Promise<any[]> =
   const url = await app.listen({ host: '127.0.0.1', port: 0 })
   return { url: `${url}/events`, port: Number(new URL(url).port), app }
 }
+
+t.test('a client of HTTP/2 listens as well', async t => {
+  const app = Fastify({ http2: true })
+  t.teardown(async () => await app.close())
+  const written = gate()
+  const hub: Hub = {
+    size: 0,
+    add: listener => {
+      listener.write('data: 1\n\n')
+      written.passed.then(() => listener.end())
+    },
+    remove () {},
+    close () {}
+  }
+  app.get('/events', streamEvents(hub, async () => []) as any)
+  const client = connectHttp2(await app.listen({ host: '127.0.0.1', port: 0 }))
+  t.teardown(() => client.destroy())
+  const stream = client.request({ ':path': '/events' })
+  const [headers] = await once(stream, 'response')
+  t.match(headers, { ':status': 200, 'content-type': 'text/event-stream; charset=utf-8' })
+  stream.setEncoding('utf8')
+  t.equal((await once(stream, 'data'))[0], 'data: 1\n\n')
+  written.open()
+  await once(stream, 'end')
+})
 
 t.test('as many may listen as is reasonable, and the next is told when to come back', async t => {
   const { app } = await byHand(t, { size: 500 })

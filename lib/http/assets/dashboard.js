@@ -201,8 +201,14 @@
     byId('count').textContent = total === null ? whole(done) : `${whole(done)} of ${whole(total)}`
   }
 
-  let own // the run that was started here
+  let awaited // id of the run that the last answer was about
+  let last // run that has ended
   let poll
+
+  function tell (run) {
+    awaited = undefined
+    answer.textContent = `${words[run.state]}${run.error ? `: ${run.error.message.slice(0, 120)}` : ` after ${span(run.duration)}`}.`
+  }
 
   function listen () {
     const source = new EventSource('events')
@@ -221,8 +227,8 @@
     source.addEventListener('started', refresh)
     source.addEventListener('progress', event => progress(JSON.parse(event.data)))
     source.addEventListener('ended', event => {
-      const run = JSON.parse(event.data)
-      if (run.id === own || answer.textContent !== '') answer.textContent = `${words[run.state]}${run.error ? `: ${run.error.message.slice(0, 120)}` : ` after ${span(run.duration)}`}.`
+      last = JSON.parse(event.data)
+      if (last.id === awaited) tell(last)
       refresh()
     })
     addEventListener('pagehide', () => source.close())
@@ -238,10 +244,12 @@
       const response = await fetch('runs', { method: 'POST', headers: { 'content-type': 'application/json' }, body: '{}' })
       const said = await response.json().catch(() => ({}))
       if (response.status === 202) {
-        own = said.runId
+        awaited = said.runId
         answer.textContent = 'Started.'
+        if (last?.id === awaited) tell(last) // a short one
       } else if (said.reason === 'running') {
         const { holder } = said
+        awaited = holder?.runId ?? undefined
         answer.textContent = `Running already${holder?.host ? `, by ${holder.host}:${holder.pid}` : ''}${holder?.startedAt ? `, since ${shown(new Date(holder.startedAt), 'clock')}` : ''}.`
       } else answer.textContent = `Not started: ${said.message ?? said.reason ?? response.status}`
     } catch {

@@ -65,7 +65,7 @@ function ceiling (value: number, isTime: boolean): number {
 /** Where the axis of time is marked: days, or hours when it is short. */
 function moments (from: number, to: number): Array<[at: number, style: 'date' | 'clock']> {
   const length = to - from
-  const step = [HOUR / 6, HOUR / 2, HOUR, 3 * HOUR, 6 * HOUR, 24 * HOUR].find(step => length / step <= 7.5) ?? 24 * HOUR
+  const step = [HOUR / 6, HOUR / 2, HOUR, 3 * HOUR, 6 * HOUR, 24 * HOUR].find(step => length / step <= 7.5)! // no more than a week is drawn
   const first = Math.ceil((from + length * 0.02) / step) * step
   return Array.from({ length: Math.max(0, Math.floor((to - length * 0.02 - first) / step) + 1) }, (_, index) => [first + index * step, step >= 24 * HOUR ? 'date' : 'clock'])
 }

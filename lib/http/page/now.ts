@@ -47,7 +47,8 @@ function headline ({ status, at }: View): Markup {
       : html`by ${holder.host}:${holder.pid}`}${since === null ? null : html`, for <span data-since="${since.toISOString()}">${span(Math.max(0, at.getTime() - since.getTime()))}</span>`}${holder?.trigger == null ? null : html`, ${holder.trigger}`}</small></h2>`
   }
   if (status.due === true) return html`<h2 id="now-title" class="state due">${symbol('missing')}Due <small>since ${time(status.slot)}, nobody runs it yet</small></h2>`
-  const until = status.nextSlot === null ? null : html`until ${time(status.nextSlot, 'clock')}`
+  const end = { waiting: status.notBefore, paused: status.pausedUntil }[status.hold as string] ?? status.nextSlot
+  const until = end === null ? null : html`until ${time(end, 'clock')}`
   return status.hold === 'served' || status.hold === null
     ? html`<h2 id="now-title" class="state idle">${symbol('on-time')}Idle <small>${until}</small></h2>`
     : html`<h2 id="now-title" class="state due">${symbol('missing')}Waiting <small>${holds[status.hold]}, ${until}</small></h2>`

@@ -2,7 +2,7 @@ import type { HourRow } from '../../sql-history.js'
 import type { View } from './document.js'
 import { html, type Markup } from './html.js'
 import { symbol } from './symbols.js'
-import { cut, plural, span, time } from './words.js'
+import { cut, dayName, plural, span, time } from './words.js'
 
 const HOUR = 3_600_000
 const DAYS = 7
@@ -41,7 +41,7 @@ export function week ({ hours, at, every }: View): Markup {
 }
 
 function cell (at: number, hour: HourRow | undefined): Markup {
-  const state = hour === undefined ? 'unknown' : order.find(state => countOf(hour, state) > 0) ?? 'unknown'
+  const state = hour === undefined ? 'unknown' : order.find(state => countOf(hour, state) > 0)!
   const text = html`${symbol(state)}<span class="sr"><time datetime="${new Date(at).toISOString()}" data-style="hour">${dayName(new Date(at))} ${new Date(at).toISOString().slice(11, 16)} UTC</time> ${hour === undefined ? words.unknown : inWords(hour, state)}</span>`
   return hour?.run == null
     ? html`<span class="cell ${state}" tabindex="0">${text}</span>`
@@ -61,8 +61,4 @@ function inWords (hour: HourRow, state: string): Markup {
 
 function countOf (hour: HourRow, state: string): number {
   return hour[state.replace('-', '_') as 'failed']
-}
-
-function dayName (at: Date): string {
-  return at.toLocaleDateString('en-GB', { weekday: 'short', day: 'numeric', month: 'short', timeZone: 'UTC' })
 }

@@ -19,18 +19,23 @@ export function span (ms: number): string {
   return ms < DAY ? long(HOUR, 'h', MINUTE, 'min') : long(DAY, 'd', HOUR, 'h')
 }
 
+// made once: to make one takes longer than all it formats on a page
+const inFull = new Intl.NumberFormat('en-US', { maximumFractionDigits: 2 })
+const compact = new Intl.NumberFormat('en-US', { notation: 'compact', maximumFractionDigits: 1 })
+const weekday = new Intl.DateTimeFormat('en-GB', { weekday: 'short', day: 'numeric', month: 'short', timeZone: 'UTC' })
+
 function trimmed (value: number, digits: number): string {
   return String(Number(value.toFixed(digits)))
 }
 
 /** `14,203` */
 export function amount (value: number): string {
-  return value.toLocaleString('en-US', { maximumFractionDigits: 2 })
+  return inFull.format(value)
 }
 
 /** `14.2k`, for an axis. */
 export function short (value: number): string {
-  return value.toLocaleString('en-US', { notation: 'compact', maximumFractionDigits: 1 })
+  return compact.format(value)
 }
 
 /** `1 run`, `2 runs` */
@@ -42,6 +47,11 @@ export function plural (count: number, word: string): string {
 export function utc (at: Date): string {
   const [day, time] = at.toISOString().split('T') as [string, string]
   return `${day} ${time.slice(0, 5)}${time.slice(5, 8) === ':00' ? '' : time.slice(5, 8)} UTC`
+}
+
+/** `Mon 30 Nov`, in UTC. */
+export function dayName (at: Date): string {
+  return weekday.format(at)
 }
 
 /** How an instant is written: in full, in the same year, or on the same day. */

@@ -1,0 +1,26 @@
+import { setTimeout as rest } from 'node:timers/promises'
+import postgres from '@fastify/postgres'
+import Fastify, { type FastifyInstance } from 'fastify'
+import hourlySync from '../../index.js'
+
+/** A host with these syncs, each of which tells ten times a second how far it is until it is stopped. It has a route of its own. */
+export async function hostOf (url: string, names: string[]): Promise<FastifyInstance> {
+  const app = Fastify()
+  await app.register(postgres, { connectionString: url })
+  for (const name of names) {
+    await app.register(hourlySync, {
+      name,
+      enabled: false,
+      routes: { public: true },
+      sync: async run => {
+        if (name !== 'long') return
+        for (let done = 0; !run.signal.aborted; done++) {
+          run.progress(done, 1_000_000)
+          await rest(100)
+        }
+      }
+    })
+  }
+  app.get('/orders', async () => (await app.pg.query('select id, id % 7 as status from generate_series(1, 50) as id')).rows)
+  return app
+}

@@ -271,6 +271,15 @@ t.test('checkpoint', async t => {
     t.match(await stage.state(), { cursor: 7, watermark: null })
   })
 
+  t.test('of a first run, which has no start, may be anywhere before its end', async t => {
+    const stage = await setStage(t, cluster)
+    await stage.clock.at('2025-03-10T12:00:00Z')
+    const reached = new Date('2020-01-01T00:00:00Z')
+    const { sync } = await stage.host({ sync: async run => { await run.checkpoint({ until: reached }); throw new Error('no') } })
+    t.equal((await sync.runOnce()).outcome, 'failed')
+    t.strictSame((await stage.state()).watermark, reached)
+  })
+
   t.test('never moves the watermark back', async t => {
     const stage = await setStage(t, cluster)
     const { sync } = await stage.host({

@@ -89,7 +89,7 @@ t.test('a Last-Event-ID has its limit, and a database that is away its answer', 
   const stage = await setStage(t, cluster)
   const { ask, app } = await httpHost(t, stage)
   t.equal((await ask('/events', { headers: { 'last-event-id': 'x'.repeat(101) } })).statusCode, 400)
-  ;(app as any).pg.pool.query = async () => { throw new Error('away') }
+  ;(app as any).pg.pool.connect = async () => { throw new Error('away') }
   const answer = await ask('/events', { headers: { 'last-event-id': 'x' } })
   t.equal(answer.statusCode, 503)
   t.match(answer.json(), { code: 'FST_HOURLY_SYNC_UNANSWERED' })

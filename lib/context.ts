@@ -3,7 +3,7 @@ import type { Clock } from './clock.js'
 import type { Lease, PoolGate, Source } from './connections.js'
 import type { Inside } from './lend.js'
 import type { Settings } from './options.js'
-import type { Readings } from './sql-history.js'
+import type { Readings } from './sql/readings.js'
 import type { Statements } from './sql.js'
 
 /** What all rooms that deal with one sync share. */

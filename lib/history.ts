@@ -8,7 +8,7 @@ import { lockHalves } from './lock-key.js'
 import { instant, type Mark, parsed, toHolder, toRecord } from './record.js'
 import { isWedged, nextSlot } from './schedule.js'
 import { sharedAnswer } from './shared-answer.js'
-import type { HealthRow, LookRow } from './sql-history.js'
+import type { HealthRow, LookRow } from './sql/readings.js'
 import type { HolderRow, RunRow, StateRow } from './sql.js'
 import type { ErrorRecord, Hold, Holder, Progress, RunRecord, RunsOptions, Status } from './types.js'
 

@@ -9,7 +9,7 @@ import { FST_HOURLY_SYNC_INVALID_OPTION, FST_HOURLY_SYNC_NO_POOL } from './error
 import { asError } from './failure.js'
 import { createHistory, type History, unknown } from './history.js'
 import { createSlots, type Slots } from './slots.js'
-import { readings } from './sql-history.js'
+import { readings } from './sql/readings.js'
 import { lockKey } from './lock-key.js'
 import { type Loop, startLoop } from './loop.js'
 import { createLookLog } from './look-log.js'

@@ -3,7 +3,7 @@ import type { Context } from './context.js'
 import { FST_HOURLY_SYNC_INVALID_OPTION } from './errors.js'
 import { redact } from './failure.js'
 import { instant } from './record.js'
-import type { HourRow, SlotRow } from './sql-history.js'
+import type { HourRow, SlotRow } from './sql/readings.js'
 import type { SlotList, SlotState } from './types.js'
 
 /** How many slots one answer tells of. */

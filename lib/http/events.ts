@@ -1,6 +1,6 @@
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { FST_HOURLY_SYNC_LISTENERS } from '../errors.js'
-import { NEWEST } from '../sql-history.js'
+import { NEWEST } from '../sql/readings.js'
 import type { RunRecord } from '../types.js'
 import { type Hub, type Listener, MOST_LISTENERS } from './hub.js'
 

@@ -1,5 +1,5 @@
 import t from 'tap'
-import type { HourRow } from '../../lib/sql-history.js'
+import type { HourRow } from '../../lib/sql/readings.js'
 import { page, type View } from '../../lib/http/page/document.js'
 import { html } from '../../lib/http/page/html.js'
 import { charts } from '../../lib/http/page/charts.js'

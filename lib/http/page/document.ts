@@ -1,4 +1,4 @@
-import type { HourRow } from '../../sql-history.js'
+import type { HourRow } from '../../sql/readings.js'
 import type { RunRecord, Status } from '../../types.js'
 import { html, type Markup } from './html.js'
 import { now } from './now.js'

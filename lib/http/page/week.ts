@@ -1,4 +1,4 @@
-import type { HourRow } from '../../sql-history.js'
+import type { HourRow } from '../../sql/readings.js'
 import type { View } from './document.js'
 import { html, type Markup } from './html.js'
 import { symbol } from './symbols.js'

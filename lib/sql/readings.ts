@@ -1,7 +1,7 @@
 /**
- * The SQL of what is read and never decided on: runs, slots, what listeners are told. The rules of {@link ./sql.ts} hold here too.
+ * The SQL of what is read and never decided on: runs, slots, what listeners are told. The rules of lib/sql.ts hold here too.
  */
-import { at, clock, holding, identifier, moment, ms, runColumns } from './sql.js'
+import { at, clock, holding, identifier, moment, ms, runColumns } from '../sql.js'
 
 /** How many of the newest runs a listener's look sees. */
 export const NEWEST = 50

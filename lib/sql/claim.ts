@@ -1,0 +1,211 @@
+/** SQL from the look to the noted start of a run. */
+import { hold, missed, moment } from './judge.js'
+import { at, ms, ownLock, type Tables } from './text.js'
+
+/** What {@link Claim.claim} answers. */
+export interface ClaimRow {
+  now: string
+  slot: string
+  hold: string | null
+  not_before: string | null
+  last_slot: string | null
+  /** Whether the sync has a state row. */
+  known: boolean
+  /** The mark of the run that noted its start and not yet its end, JSON. */
+  started: string | null
+  backend: number
+  /** Null when the lock was not tried for. */
+  locked: boolean | null
+}
+
+/** What {@link Claim.begin} answers. */
+export interface BeginRow {
+  now: string
+  slot: string
+  hold: string | null
+  not_before: string | null
+  begun: boolean
+  backend: number
+  trigger: string
+  attempt: number
+  missed: string
+  window_start: string | null
+  window_end: string
+  /** Where the last slice ends. */
+  whole_end: string
+  slices: number
+  cursor: string | null
+  backfill: string | null
+  pruned_at: string | null
+  /** Runs in a row that died with their process, the one found now included. */
+  deaths: number
+  /** The run that died, when one was found now. */
+  vanished: string | null
+  /** The last slot whose failure was handed to the host. */
+  reported: string | null
+}
+
+/**
+ * Settings of the lock session, as one expression. A server that does not know one, or cannot have it, keeps its own.
+ * Parameters: `$21` application name, `$22` idle timeout in milliseconds.
+ *
+ * The check of the client's connection needs an operating system that can be asked; elsewhere setting it is an error.
+ */
+const sessionSettings = `concat(
+      set_config('application_name', $21::text, false),
+      ${setting('idle_session_timeout', '$22::text')},
+      ${setting('idle_in_transaction_session_timeout', '$22::text',
+        "coalesce(nullif(current_setting('idle_in_transaction_session_timeout', true), '0')::interval > $22::interval, true)")},
+      ${setting('tcp_keepalives_idle', "'20'")},
+      ${setting('tcp_keepalives_interval', "'10'")},
+      ${setting('tcp_keepalives_count', "'3'")},
+      ${setting('client_connection_check_interval', "'1s'", "version() ~ 'linux'")}
+    )`
+
+/** Cheaper than a join with pg_settings, which makes a row of every setting there is. */
+function setting (name: string, value: string, condition = 'true'): string {
+  return `case when ${condition} and current_setting('${name}', true) is not null then set_config('${name}', ${value}, false) end`
+}
+
+/** Texts of a claim. */
+export interface Claim {
+  claim: string
+  tryLock: string
+  look: string
+  install: string
+  begin: string
+}
+
+export function claimTexts ({ sync, run }: Tables): Claim {
+  return {
+    /**
+     * A look: is the slot due, and if so, is the lock free? `$1`..`$8` as for the hold, `$9` lock key -> {@link ClaimRow}.
+     *
+     * Never waits. The lock is tried for in a `case` of a single row, where it is evaluated exactly when meant.
+     */
+    claim: `with ${moment},
+  judged as materialized (
+    select moment.now, moment.slot, ${hold} as hold, ${ms('s.not_before')} as not_before, ${ms('s.last_slot')} as last_slot, s.name is not null as known, s.started::text as started
+    from moment
+    left join ${sync} s on s.name = $1::text and s.target = $2::text
+  )
+  select now::text, slot::text, hold, not_before::text, last_slot::text, known, started,
+    pg_backend_pid() as backend,
+    case when hold is null then pg_try_advisory_lock($9::bigint) end as locked
+  from judged`,
+
+    /** The lock, whether the slot is due or not. `$1` lock key -> locked, backend. Never waits. */
+    tryLock: 'select pg_try_advisory_lock($1::bigint) as locked, pg_backend_pid() as backend',
+
+    /** The same as the claim without the lock, through a pool that is not the lock's. `$1`..`$8` -> {@link ClaimRow}, locked null. */
+    look: `with ${moment}
+  select moment.now::text, moment.slot::text, ${hold} as hold, ${ms('s.not_before')}::text as not_before, ${ms('s.last_slot')}::text as last_slot,
+    s.name is not null as known, s.started::text as started, pg_backend_pid() as backend,
+    null::boolean as locked
+  from moment
+  left join ${sync} s on s.name = $1::text and s.target = $2::text`,
+
+    /** First install that waits: the current slot counts as served. `$1` name, `$2` target, `$3` lock key, `$4` every, `$5` offset, `$6` slot. */
+    install: `insert into ${sync} (name, target, lock_key, every, "offset", last_slot, last_every)
+  values ($1::text, $2::text, $3::bigint, $4::bigint, $5::bigint, ${at('$6::bigint')}, $4::bigint)
+  on conflict (name, target) do nothing`,
+
+    /**
+     * Under the lock: judges the slot again in a snapshot that is younger than the lock, notes a run that died, and notes the start
+     * of this one. `$1`..`$8` as for the hold, `$9` lock key, `$10` whether the run is made even when not due, `$11` trigger
+     * (`'schedule'` is made more exact here), `$12` run id, `$13` host, `$14` pid, `$15` overlap, `$16` initial since as an instant,
+     * `$17` the same as a duration before now, `$18` lateness after which a first attempt is a catch-up, `$19` deaths in a row
+     * that pause the sync, `$20` whether the run counts as an attempt, `$21`, `$22` session settings, `$23` the longest window
+     * (null for any), `$24` classid, `$25` objid -> {@link BeginRow}. Writes nothing where the lock is not held by this very session.
+     *
+     * A longer gap is cut into slices: they partition the time from the watermark to now, and the overlap is taken off each one's start.
+     */
+    begin: `with ${moment},
+  s as materialized (
+    select * from ${sync} where name = $1::text and target = $2::text for update -- as the one who had to say its end has left it
+  ),
+  judged as materialized (
+    select moment.now, moment.slot, s.name is not null as known, s.started, s.watermark, s.cursor, s.backfill, s.pruned_at, s.attempt_slot, s.attempts,
+      ${hold} as hold,
+      ${missed} as missed,
+      s.last_failure->>'reported' as reported,
+      coalesce(s.deaths, 0) + (s.started is not null)::int as deaths,
+      ${ms('s.not_before')} as not_before,
+      s.attempt_slot is not null and ${ms('s.attempt_slot')} = moment.slot as attempted,
+      exists (${ownLock('$24', '$25')}) as held
+    from moment
+    left join s on true
+  ),
+  decided as materialized (
+    select judged.*,
+      case
+        when hold is not null then hold
+        when started is not null and deaths >= $19::int and (started->>'slot')::bigint = slot then 'vanished'
+      end as final_hold,
+      case when attempted then attempts else 0 end as failed_attempts,
+      greatest(now, ${ms('watermark')}) as whole_end,
+      coalesce(${ms('watermark')}, $16::bigint, now - $17::bigint) as base,
+      case
+        when ${ms('watermark')} <= now then ${ms('watermark')} - $15::bigint
+        when watermark is not null then coalesce(( -- the clock was set back: from where the last success began, as the clock is now
+          select ${ms('max(started_at)')} from ${run}
+          where name = $1::text and target = $2::text and state = 'succeeded' and started_at <= ${at('now')}
+        ), now) - $15::bigint
+        when $16::bigint is not null then least($16::bigint, now) -- which passes over a null
+        when $17::bigint is not null then now - $17::bigint
+      end as window_start
+    from judged
+  ),
+  run as materialized (
+    select decided.*,
+      greatest(1, coalesce(ceil((whole_end - base) / $23::bigint::numeric), 1))::int as slices,
+      least(whole_end, base + $23::bigint) as window_end, -- which passes over a null
+      held and (final_hold is null or $10::boolean) as go,
+      case when $20::boolean then failed_attempts + 1 else 1 end as attempt,
+      case
+        when $11::text <> 'schedule' then $11::text
+        when failed_attempts > 0 then 'retry'
+        when missed > 0 or (not attempted and now - slot > $18::bigint) then 'catch-up'
+        else 'schedule'
+      end as trigger
+    from decided
+  ),
+  vanished as (
+    insert into ${run} (id, name, target, trigger, state, slot, slice, slices, attempt, window_start, window_end, started_at, finished_at, worker)
+    select (started->>'id')::uuid, $1::text, $2::text, started->>'trigger', 'vanished', ${at("started->>'slot'")},
+      (started->>'slice')::int, (started->>'slices')::int, (started->>'attempt')::int,
+      ${at("started->>'since'")}, ${at("started->>'until'")}, ${at("started->>'at'")}, ${at('now')},
+      (started->>'host') || ':' || (started->>'pid')
+    from run
+    where held and started is not null
+    on conflict (id) do nothing
+  ),
+  noted as (
+    insert into ${sync} as s (name, target, lock_key, every, "offset", started, deaths, paused_until, attempt_slot, attempts)
+    select $1::text, $2::text, $9::bigint, $3::bigint, $4::bigint,
+      case when go then jsonb_build_object(
+        'id', $12::text, 'slot', case when trigger <> 'backfill' then slot end, 'trigger', trigger, 'slice', 1, 'slices', slices, 'attempt', attempt,
+        'since', window_start, 'until', window_end, 'host', $13::text, 'pid', $14::int, 'at', now) end,
+      deaths,
+      case when final_hold = 'vanished' then ${at('slot + $3::bigint')} end,
+      case when go and $20::boolean then ${at('slot')} else attempt_slot end,
+      case when go and $20::boolean then failed_attempts else coalesce(attempts, 0) end
+    from run
+    where go or (held and started is not null)
+    on conflict (name, target) do update set
+      lock_key = excluded.lock_key,
+      every = excluded.every,
+      "offset" = excluded."offset",
+      started = excluded.started,
+      deaths = excluded.deaths,
+      paused_until = coalesce(excluded.paused_until, s.paused_until),
+      attempt_slot = excluded.attempt_slot,
+      attempts = excluded.attempts
+    returning s.started is not null as begun
+  )
+  select now::text, slot::text, final_hold as hold, not_before::text, coalesce((select begun from noted), false) as begun, pg_backend_pid() as backend,
+    trigger, attempt, missed::text, window_start::text, window_end::text, whole_end::text, slices, cursor::text, backfill::text, ${ms('pruned_at')}::text as pruned_at,
+    deaths, started->>'id' as vanished, reported, ${sessionSettings} as settings
+  from run`
+  }
+}

@@ -1,0 +1,14 @@
+/** SQL that asks what a connection really is. */
+
+/** -> backend. */
+export const backendPid = 'select pg_backend_pid() as backend'
+
+/** `$1` seconds. Keeps a backend busy. */
+export const busyFor = 'select pg_backend_pid() as backend from pg_sleep($1::double precision)'
+
+/** `$1` schema name, quoted -> missing, a row for each right on our tables that the role lacks. */
+export const missingRights = `select rights.name || ' on ' || tables.name as missing
+  from (values ('sync'), ('run')) as tables (name)
+  cross join (values ('select'), ('insert'), ('update'), ('delete')) as rights (name)
+  where (tables.name, rights.name) <> ('sync', 'delete')
+    and not has_table_privilege($1::text || '.' || tables.name, rights.name)`

@@ -94,13 +94,12 @@ export function createUpsert (context: UpsertContext, memory: Memory = createMem
       }
       if (batch !== undefined) await flush(batch, target as Target)
       await underway
+      memory.block = block
       return total
     } catch (error) {
       if (open) await close(iterator)
       await underway // what came first is told first
       throw error
-    } finally {
-      memory.block = block
     }
   }
 }

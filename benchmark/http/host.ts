@@ -3,8 +3,8 @@ import postgres from '@fastify/postgres'
 import Fastify, { type FastifyInstance } from 'fastify'
 import hourlySync from '../../index.js'
 
-/** A host with these syncs, each of which tells ten times a second how far it is until it is stopped. It has a route of its own. */
-export async function hostOf (url: string, names: string[]): Promise<FastifyInstance> {
+/** A host with a route of its own and these syncs, which tell ten times a second how far they are for as long as they go on. */
+export async function hostOf (url: string, names: string[], goesOn = (): boolean => false): Promise<FastifyInstance> {
   const app = Fastify()
   await app.register(postgres, { connectionString: url })
   for (const name of names) {
@@ -13,8 +13,7 @@ export async function hostOf (url: string, names: string[]): Promise<FastifyInst
       enabled: false,
       routes: { public: true },
       sync: async run => {
-        if (name !== 'long') return
-        for (let done = 0; !run.signal.aborted; done++) {
+        for (let done = 0; goesOn() && !run.signal.aborted; done++) {
           run.progress(done, 1_000_000)
           await rest(100)
         }

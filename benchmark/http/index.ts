@@ -32,37 +32,43 @@ function start (file: string, ...args: string[]): { child: ChildProcess, said: (
   return { child, said: async () => (await once(child, 'message'))[0] }
 }
 
-interface Load { rate: number, seconds: number }
-
-/** The host's route alone. */
-async function without (load: Load): Promise<number> {
-  const { child, said } = start('./server.ts')
-  const { address } = await said()
-  try {
-    await p99(`${address}/orders`, { ...load, seconds: 2 })
-    return await p99(`${address}/orders`, load)
-  } finally {
-    child.disconnect()
-  }
-}
-
-/** The same with a run under way, and clients that listen to it. */
-async function beside (load: Load, count: string): Promise<{ p99: number, heard: number }> {
-  const { child, said } = start('./server.ts')
-  const { address } = await said()
+/** Pairs of the host's route alone and beside a run with its listeners: one server, so that both are equally warm. */
+async function measureLoad (load: { rate: number, seconds: number }, pairs: number, count: string): Promise<void> {
+  const server = start('./server.ts')
+  const { address } = await server.said()
   const listeners = start('./listeners.ts', `${address}/hourly-sync/long/events`, count)
+  await listeners.said()
+  const tell = async ({ child, said }: ReturnType<typeof start>, what: string): Promise<any> => {
+    const answer = said()
+    child.send(what)
+    return await answer
+  }
+  const measured = async (): Promise<number> => {
+    await p99(`${address}/orders`, { ...load, seconds: 1 })
+    return await p99(`${address}/orders`, load)
+  }
+  async function beside (): Promise<{ found: number, heard: number }> {
+    await tell(listeners, 'come')
+    if (!(await tell(server, 'run')).started) throw new Error('the run has not started')
+    const found = await measured()
+    await tell(server, 'end')
+    return { found, heard: (await tell(listeners, 'go')).heard }
+  }
   try {
-    await listeners.said()
-    child.send('run')
-    if (!(await said()).started) throw new Error('the run has not started')
-    await p99(`${address}/orders`, { ...load, seconds: 2 })
-    const found = await p99(`${address}/orders`, load)
-    listeners.child.send('how many')
-    return { p99: found, heard: (await listeners.said()).heard }
+    await p99(`${address}/orders`, { ...load, seconds: 4 })
+    await beside()
+    const ratios: number[] = []
+    for (let pair = 1; pair <= pairs; pair++) {
+      const first = pair % 2 === 0 ? await measured() : undefined
+      const { found, heard } = await beside()
+      const alone = first ?? await measured()
+      ratios.push(found / alone)
+      console.log(`| ${pair} | ${ms(alone)} | ${ms(found)} | ${ratios.at(-1)!.toFixed(2)} | ${heard} |`)
+    }
+    console.log(`\nmedian ratio ${median(ratios).toFixed(2)}`)
   } finally {
     listeners.child.disconnect()
-    child.disconnect()
-    await once(child, 'exit') // and its run with it
+    server.child.disconnect()
   }
 }
 
@@ -75,15 +81,7 @@ try {
   if (flags.only !== 'history') {
     const load = { rate: Number(flags.rate), seconds: Number(flags.seconds) }
     console.log(`\np99 of a route of the host, ${load.rate} requests/s for ${load.seconds} s\n\n| pair | without | ${flags.listeners} listeners, progress 10/s | ratio | events heard |\n|---|---|---|---|---|`)
-    const ratios: number[] = []
-    for (let pair = 0; pair < Number(flags.pairs); pair++) {
-      const first = pair % 2 === 0 ? await without(load) : undefined
-      const with200 = await beside(load, flags.listeners)
-      const alone = first ?? await without(load)
-      ratios.push(with200.p99 / alone)
-      console.log(`| ${pair + 1} | ${ms(alone)} | ${ms(with200.p99)} | ${ratios.at(-1)!.toFixed(2)} | ${with200.heard} |`)
-    }
-    console.log(`\nmedian ratio ${median(ratios).toFixed(2)}`)
+    await measureLoad(load, Number(flags.pairs), flags.listeners)
   }
 } finally {
   for (const fn of teardowns.reverse()) await fn()

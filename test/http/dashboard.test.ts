@@ -53,7 +53,7 @@ t.test('a week of mixed history, narrow and wide, light and dark', { skip }, asy
   }
   const states = await page.locator('#week .cell').evaluateAll(cells => cells.map(cell => cell.classList[1]))
   for (const state of ['on-time', 'caught-up', 'failed', 'missing', 'pending', 'unknown']) t.ok(states.includes(state), `the week has a cell that is ${state}`)
-  t.ok(states.length >= 6 * 24 && states.length <= 7 * 24, 'an hour a cell, and none of today just after midnight')
+  t.ok(states.length > 6 * 24 && states.length <= 7 * 24, 'an hour a cell')
   t.strictSame(complaints, [], 'nothing is complained of')
 })
 

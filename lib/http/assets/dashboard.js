@@ -56,7 +56,7 @@
       days.get(day).hours[Number(hourOf.format(at))].push(...entry.querySelectorAll('.cell'))
     }
     const today = dayOf.format(now())
-    const kept = [...days].filter(([day]) => day <= today).slice(-7)
+    const kept = [...days].filter(([day, { hours }]) => day <= today && hours.some(cells => cells.length > 0)).slice(-7)
     list.replaceChildren(...kept.map(([, { at, hours }]) => {
       const day = document.createElement('li')
       day.className = 'day'

@@ -3,13 +3,14 @@ import type { Lease } from './connections.js'
 import type { Context } from './context.js'
 import { FST_HOURLY_SYNC_CLOSING } from './errors.js'
 import { lockHalves } from './lock-key.js'
+import { type Look, toLook } from './look.js'
 import { createQueue } from './queue.js'
-import { type Mark, parsed } from './record.js'
+import { parsed } from './record.js'
 import { type Refusal, refusal } from './refusal.js'
 import { serve, type Serving } from './serve.js'
 import { createSession, type Session } from './session.js'
 import { type ClaimRow, type HolderRow, ours } from './sql.js'
-import type { Hold, NotStarted } from './types.js'
+import type { NotStarted } from './types.js'
 
 export interface Request {
   trigger: 'schedule' | 'manual' | 'backfill'
@@ -25,18 +26,6 @@ export interface Request {
   backfill?: { since: number, until: number }
   /** Calls the attempt off while it waits for a connection. */
   signal?: AbortSignal
-}
-
-/** What the server said at a look, epoch milliseconds on its clock. */
-export interface Look {
-  now: number
-  slot: number
-  notBefore: number | null
-  hold: Hold | null
-  /** The run that noted its start and not yet its end. */
-  mark: Mark | null
-  /** A last slot that lies further ahead than any can: the server's clock was set back. */
-  ahead: number | null
 }
 
 interface Claim {
@@ -118,7 +107,7 @@ export function createRunner (context: Context): Runner {
     return await asked(lease, async () => {
       await context.prepare(lease, false)
       const { rows: [row] } = await lease.client.query<ClaimRow>(ours(statements.look, context.judging(request.fresh)))
-      const seen = toLook(row!)
+      const seen = toLook(row!, settings.every)
       if (seen.hold === 'first-run') await install(lease, seen.slot)
       lease.giveBack()
       return seen
@@ -178,7 +167,7 @@ export function createRunner (context: Context): Runner {
 
   async function lookAndLock (lease: Lease, fresh: boolean): Promise<Claim> {
     const { rows: [row] } = await lease.client.query<ClaimRow>(ours(statements.claim, [...context.judging(fresh), key.toString()]))
-    const seen = toLook(row!)
+    const seen = toLook(row!, settings.every)
     if (seen.hold === 'first-run') await install(lease, seen.slot)
     return { seen, locked: row!.locked, backend: row!.backend }
   }
@@ -234,19 +223,6 @@ export function createRunner (context: Context): Runner {
     },
     async idle () {
       while (underWay.size > 0) await Promise.allSettled(underWay)
-    }
-  }
-
-  function toLook (row: ClaimRow): Look {
-    const slot = Number(row.slot)
-    const last = row.last_slot === null ? null : Number(row.last_slot)
-    return {
-      now: Number(row.now),
-      slot,
-      notBefore: row.not_before === null ? null : Number(row.not_before),
-      hold: row.hold as Hold | null,
-      mark: parsed<Mark>(row.started),
-      ahead: last !== null && last > slot + settings.every ? last : null
     }
   }
 }

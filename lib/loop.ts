@@ -1,6 +1,7 @@
-import type { Attempt, Look, Request } from './attempt.js'
+import type { Attempt, Request } from './attempt.js'
 import { type Clock, wait } from './clock.js'
 import type { Ended } from './ending.js'
+import type { Look } from './look.js'
 import type { Settings } from './options.js'
 import { awayDelay, nextSlot } from './schedule.js'
 

@@ -1,0 +1,17 @@
+/** What JSON can carry. */
+export type Json = string | number | boolean | null | Json[] | { [key: string]: Json | undefined }
+
+/** Milliseconds, or a number with a unit: `'90s'`, `'10m'`, `'1h'`. */
+export type Duration = number | string
+
+/** Why a run was made. */
+export type Trigger = 'schedule' | 'catch-up' | 'retry' | 'manual' | 'backfill'
+
+/** How a run ended. */
+export type RunState = 'succeeded' | 'failed' | 'timed-out' | 'interrupted' | 'lock-lost' | 'vanished'
+
+/** Why an attempt did not become a run. */
+export type NotStarted = 'not-due' | 'running' | 'not-configured' | 'closing' | 'unavailable' | 'refused'
+
+/** What an attempt came to. */
+export type Outcome = RunState | NotStarted

@@ -20,7 +20,9 @@ export interface Plan {
   /** whether keys that are equal to the database may differ as texts */
   alike: boolean
   /** the statement, and the name it is prepared under */
-  statement: (repeats: boolean) => { text: string, name: string }
+  statement: (repeats: boolean, direct: boolean) => { text: string, name: string }
+  /** whether a batch may do without the look: what it tells of stale rows, or of rows in a partition, is not asked for */
+  canBeDirect: boolean
 }
 
 /**
@@ -50,7 +52,7 @@ export function planFor (catalog: Catalog, given: string, names: string[], optio
   const inexact = (position: number): boolean =>
     !(columns[position] as Column).canonical || index.keys[keys.indexOf(position)]?.deterministic === false
   const version = newerBy === undefined ? undefined : names.indexOf(newerBy)
-  const statements = new Map<boolean, { text: string, name: string }>()
+  const statements = new Map<string, { text: string, name: string }>()
   return {
     catalog,
     columns,
@@ -58,8 +60,10 @@ export function planFor (catalog: Catalog, given: string, names: string[], optio
     index,
     newerBy: version,
     alike: keys.some(inexact),
-    statement: repeats => {
-      let statement = statements.get(repeats)
+    canBeDirect: newerBy === undefined && !catalog.partitioned,
+    statement: (repeats, direct) => {
+      const kind = `${repeats} ${direct}`
+      let statement = statements.get(kind)
       if (statement === undefined) {
         const text = upsertStatement({
           table: catalog.table,
@@ -74,11 +78,12 @@ export function planFor (catalog: Catalog, given: string, names: string[], optio
           predicate: index.predicate,
           touch: touch.map(escapeIdentifier),
           newerBy: version,
-          repeats
+          repeats,
+          direct
         })
         // one name for one text: two upserts may share a session
         statement = { text, name: `hourly_sync_${createHash('sha256').update(text).digest('base64url').slice(0, 22)}` }
-        statements.set(repeats, statement)
+        statements.set(kind, statement)
       }
       return statement
     }

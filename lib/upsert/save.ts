@@ -21,6 +21,8 @@ export interface UpsertResult {
 export interface Target extends RowsShape {
   /** of this call, which has one batch under way */
   block: Block
+  /** whether every row of the batch before was new or changed: those of the next will be as well, as a rule */
+  direct: boolean
   options: UpsertOptions
   names: string[]
 }
@@ -78,9 +80,9 @@ export function createSaver (context: UpsertContext, { tables }: Memory): Saver 
   }
 
   /** The statement for the first `count` rows of a batch, to be sent through a session. */
-  function statementOf (batch: Batch, { table, block }: Target, { inserted, reads }: Known): (session: Statements, count: number) => Promise<Counts> {
+  function statementOf (batch: Batch, { table, block, direct }: Target, { inserted, reads }: Known): (session: Statements, count: number) => Promise<Counts> {
     const { plan: { catalog, index, statement }, texts, rows, numbers, repeats } = batch
-    const { text, name } = statement(repeats)
+    const { text, name } = statement(repeats, direct)
     // a prepared plan outlives the size of the table it was made for: a new one for each fourfold growth
     const prepared = `${name}_${reads}_${Math.floor(Math.log2(1 + inserted / 256) / 2)}`
     const whole = textArrays(texts, block)
@@ -129,6 +131,7 @@ export function createSaver (context: UpsertContext, { tables }: Memory): Saver 
         const { same, inserted, updated, stale } = await saveOnce(batch, target, known)
         if (same) {
           known.inserted += inserted
+          target.direct = batch.plan.canBeDirect && inserted + updated === batch.rows.length
           return { inserted, updated, unchanged: Math.max(batch.rows.length - inserted - updated - stale, 0), stale }
         }
       } catch (error) {

@@ -483,6 +483,18 @@ t.test('backfill', async t => {
     t.match(answer.started && await answer.finished, { state: 'interrupted', slice: 1, error: { message: 'enough' } })
   })
 
+  t.test('whose signal aborts while it waits for a connection does not start', async t => {
+    const stage = await setStage(t, cluster)
+    const { sync, pool } = await stage.host({}, { max: 1 })
+    const taken = await pool.connect()
+    const stop = new AbortController()
+    const answering = sync.backfill({ since, until: upTo, signal: stop.signal })
+    await until(() => pool.waitingCount === 1)
+    stop.abort(new Error('enough'))
+    t.match(await answering, { started: false, reason: 'closing' })
+    taken.release()
+  })
+
   t.test('that is ended while a due slot is served in between begins no further slice', async t => {
     const stage = await setStage(t, cluster)
     await stage.clock.at('2025-03-10T10:00:00Z')

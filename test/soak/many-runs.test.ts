@@ -1,13 +1,12 @@
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import t from 'tap'
-import { systemClock, type Clock } from '../lib/clock.js'
-import { setStage } from './helpers/host.js'
-import { startPostgres } from './helpers/postgres.js'
-import { until } from './helpers/until.js'
+import { systemClock, type Clock } from '../../lib/clock.js'
+import { setStage } from '../helpers/host.js'
+import { startPostgres } from '../helpers/postgres.js'
+import { until } from '../helpers/until.js'
 
-/** `npm run soak` makes more of them. */
-const RUNS = process.env.SOAK === 'true' ? 1_000 : 200
+const RUNS = 1_000
 const SETTLED = 100
 const MIB = 2 ** 20
 

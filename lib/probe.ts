@@ -34,7 +34,8 @@ export async function probeSession (client: ClientBase, second: Second, channel:
   other.on('error', () => {}) // it is only a probe's
   try {
     await client.query(`listen ${identifier(channel)}`)
-    const served = other.connect().then(async () => { await other.query(`notify ${identifier(channel)}`) })
+    await other.connect() // on a busy machine that takes long, and says nothing
+    const served = (async () => { await other.query(`notify ${identifier(channel)}`) })()
     served.catch(() => {}) // it is awaited further down
     const isHeard = await hears(client, channel, clock)
     if (!isHeard && await hasOneToItself(client, first, served)) return

@@ -33,14 +33,8 @@ export async function probeSession (client: ClientBase, second: Second, channel:
   const other = second()
   other.on('error', () => {}) // it is only a probe's
   try {
-    await client.query(`listen ${identifier(channel)}`)
-    await other.connect() // on a busy machine that takes long, and says nothing
-    const served = (async () => { await other.query(`notify ${identifier(channel)}`) })()
-    served.catch(() => {}) // it is awaited further down
-    const isHeard = await hears(client, channel, clock)
-    if (!isHeard && await hasOneToItself(client, first, served)) return
-    await served
-    if (!isHeard) throw new FST_HOURLY_SYNC_POOLED('a notification to this session was not heard')
+    await other.connect()
+    if (!await hearsOther(client, other, { first, channel, clock })) return
     for (let round = 0; round < ROUNDS; round++) {
       const [backend] = await Promise.all([backendOf(client), other.query(ours(busyFor, [BUSY / 1_000]))])
       if (backend !== first) throw new FST_HOURLY_SYNC_POOLED(`backend ${first} answered first, then ${backend}`)
@@ -55,21 +49,38 @@ async function backendOf (client: ClientBase): Promise<number> {
   return row!.backend
 }
 
-async function hears (client: ClientBase, channel: string, clock: Clock): Promise<boolean> {
+/**
+ * Whether what the other client sends is heard here; `false` when that one has to wait, for this client keeps the only session there is.
+ *
+ * Time counts from when the other client was served: on a busy machine a pooler is long in making its next session.
+ *
+ * @throws FST_HOURLY_SYNC_POOLED when it was served, and nothing is heard
+ */
+async function hearsOther (client: ClientBase, other: ClientBase, { first, channel, clock }: { first: number, channel: string, clock: Clock }): Promise<boolean> {
   const heard = new AbortController()
   const listener = (notification: { channel: string }): void => { if (notification.channel === channel) heard.abort() }
   client.on('notification', listener)
-  await wait(clock, HEARD, heard.signal)
-  client.removeListener('notification', listener)
-  await client.query(`unlisten ${identifier(channel)}`)
-  return heard.signal.aborted
+  try {
+    await client.query(`listen ${identifier(channel)}`)
+    const served = other.query(`notify ${identifier(channel)}`)
+    served.catch(() => {}) // it is awaited further down
+    await Promise.race([served.catch(() => {}), wait(clock, HEARD, heard.signal)])
+    if (!heard.signal.aborted && await hasOneToItself(client, first, served)) return false
+    await served
+    await wait(clock, HEARD, heard.signal)
+    if (!heard.signal.aborted) throw new FST_HOURLY_SYNC_POOLED('a notification to this session was not heard')
+    return true
+  } finally {
+    client.removeListener('notification', listener)
+    await client.query(`unlisten ${identifier(channel)}`)
+  }
 }
 
 /**
  * Whether the pooler lets the other client wait while this one is answered again and again, by one backend. Then that backend is kept for this client:
  * a pool of sessions that has no more. Who shares a backend waits for it in turn.
  */
-async function hasOneToItself (client: ClientBase, first: number, served: Promise<void>): Promise<boolean> {
+async function hasOneToItself (client: ClientBase, first: number, served: Promise<unknown>): Promise<boolean> {
   let isServed = false
   served.then(() => { isServed = true }, () => { isServed = true })
   for (let turn = 0; turn < ROUNDS; turn++) {

@@ -75,7 +75,7 @@ export function createUpsert (context: UpsertContext, memory: Memory = createMem
         open = true
         if (target === undefined) {
           checkRow(value, next)
-          target = { table, options, names: columns ?? Object.keys(value), exact: columns === undefined, size, block, direct: false }
+          target = { table, options, names: columns ?? Object.keys(value), exact: columns === undefined, size, block }
           if (Array.isArray(rows) && rows.length > size) replaced = await replacedRows(rows, await planOf(target))
         }
         const number = next++

@@ -39,20 +39,32 @@ t.test('unchanged rows are not written, nor locked', async t => {
   t.same(await versions(), before)
 })
 
-t.test('after a batch of nothing but new or changed rows the next goes in without a look, and is right as well', async t => {
+t.test('after two batches of nothing but new or changed rows the next goes in without a look, and is right as well', async t => {
   const { upsert, query, sent } = await open(t, orders)
-  const rows = Array.from({ length: 40 }, (_, id) => ({ id, status: 'a' }))
-  t.same(await upsert('orders', rows, { key: ['id'], batch: 10 }), counts(40, 0, 0))
-  const looks = (): boolean[] => sent.filter(({ text }) => text.includes('insert into')).map(({ text }) => text.includes('lateral (\n    select'))
-  t.same(looks(), [true, false, false, false])
+  const key = { key: ['id'] }
+  const page = (from: number, status: string): Array<{ id: number, status: string }> => Array.from({ length: 10 }, (_, nth) => ({ id: from + nth, status }))
+  const looks = (): boolean[] => sent.splice(0).filter(({ text }) => text.includes('insert into')).map(({ text }) => text.includes('lateral (\n    select'))
+  for (const from of [0, 10, 20, 30]) t.same(await upsert('orders', page(from, 'a'), key), counts(10, 0, 0))
+  t.same(looks(), [true, true, false, false], 'from one call to the next')
 
-  const versions = async (): Promise<unknown> => (await query('select xmin::text, ctid::text from orders where id >= 10 order by id')).rows
+  const versions = async (): Promise<unknown> => (await query('select xmin::text, xmax::text, ctid::text from orders order by id')).rows
   const before = await versions()
+  for (const from of [0, 10, 20, 30]) t.same(await upsert('orders', page(from, 'a'), key), counts(0, 0, 10))
+  t.same(looks(), [true, true, true, true], 'a page that comes again is looked at')
+  t.same(await versions(), before, 'and not locked')
+
+  for (const from of [0, 10, 20]) t.same(await upsert('orders', page(from, 'b'), key), counts(0, 10, 0))
+  t.same(await upsert('orders', [...page(30, 'a'), ...page(100, 'a')], { ...key, batch: 10 }), counts(10, 0, 10))
+  t.same(looks(), [true, true, false, false, true], 'rows that turn out unchanged bring the look back')
+})
+
+t.test('of many batches of nothing but new rows the last thousand are remembered', async t => {
+  const { upsert, sent } = await open(t, orders)
+  const row = (id: number): object => ({ id, status: 'a' })
+  t.same(await upsert('orders', Array.from({ length: 1_002 }, (_, id) => row(id)), { key: ['id'], batch: 1 }), counts(1_002, 0, 0))
   sent.length = 0
-  const mixed = rows.map(row => ({ ...row, status: row.id < 10 ? 'b' : 'a' }))
-  t.same(await upsert('orders', mixed, { key: ['id'], batch: 10 }), counts(0, 10, 30))
-  t.same(looks(), [true, false, true, true], 'rows that turn out unchanged bring the look back')
-  t.same(await versions(), before, 'and were not written')
+  for (const id of [0, 1_001]) t.same(await upsert('orders', [row(id)], { key: ['id'] }), counts(0, 0, 1))
+  t.same(sent.map(({ text }) => text.includes('lateral (\n    select')), [false, true])
 })
 
 t.test('touch is set where a row is inserted or really changes', async t => {

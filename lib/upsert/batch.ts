@@ -72,10 +72,7 @@ export function addRow (batch: Batch, row: unknown, number: number, { table, exa
     (texts[position] as Array<string | null>).push(text)
   }
   if (!alike && !batch.repeats) {
-    const at = rows.length
-    const key = keys.length === 1
-      ? texts[keys[0] as number]?.[at] as string
-      : JSON.stringify(keys.map(position => texts[position]?.[at]))
+    const key = keyAt(batch, rows.length)
     if (keysSeen.has(key)) batch.repeats = true
     keysSeen.add(key)
   }
@@ -83,6 +80,13 @@ export function addRow (batch: Batch, row: unknown, number: number, { table, exa
   batch.numbers.push(number)
   batch.length += length
   batch.full = rows.length >= size || batch.length >= maxLength
+}
+
+/** The key of a row of the batch, as text; two that differ may still be equal to the database. */
+export function keyAt ({ plan: { keys }, texts }: Batch, at: number): string {
+  return keys.length === 1
+    ? texts[keys[0] as number]?.[at] as string
+    : JSON.stringify(keys.map(position => texts[position]?.[at]))
 }
 
 function mixed (number: number, columns: Column[], row: object): Error {

@@ -23,6 +23,8 @@ export interface Plan {
   statement: (repeats: boolean, direct: boolean) => { text: string, name: string }
   /** whether a batch may do without the look: what it tells of stale rows, or of rows in a partition, is not asked for */
   canBeDirect: boolean
+  /** of the last batches in a row of which every row was new or changed, the key that each began with */
+  changes: Set<string>
 }
 
 /**
@@ -61,6 +63,7 @@ export function planFor (catalog: Catalog, given: string, names: string[], optio
     newerBy: version,
     alike: keys.some(inexact),
     canBeDirect: newerBy === undefined && !catalog.partitioned,
+    changes: new Set(),
     statement: (repeats, direct) => {
       const kind = `${repeats} ${direct}`
       let statement = statements.get(kind)

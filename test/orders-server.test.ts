@@ -6,15 +6,13 @@ import t from 'tap'
 import type { Order } from '../examples/orders/order.js'
 import { buildOrderService } from '../examples/orders/order-service.js'
 import { createTable, orderOf, type OrderRow, readOne, readPage, saving } from '../examples/orders/orders-table.js'
-import type * as ServerModule from '../examples/orders/server.js'
-import * as plugin from '../index.js'
+import { buildServer } from '../examples/orders/server.js'
+import type { RunRecord } from '../lib/types.js'
 import { createUpsert, type Statements } from '../lib/upsert.js'
 import { startPostgres } from './helpers/postgres.js'
 import { gate, until } from './helpers/until.js'
 
 const cluster = await startPostgres(t)
-// the server as it stands, but with the plugin's source in the place of its build
-const { buildServer } = await t.mockImport<typeof ServerModule>('../examples/orders/server.js', { 'fastify-hourly-sync': plugin })
 
 type Scope = Pick<typeof t, 'teardown'>
 
@@ -106,7 +104,7 @@ async function world (t: Scope, { service = buildOrderService({ keys: ['key'], c
 }
 
 /** Starts a run and waits for its end. A run is in the history a moment before its lock is free for the next one. */
-async function refresh (app: FastifyInstance): Promise<plugin.RunRecord> {
+async function refresh (app: FastifyInstance): Promise<RunRecord> {
   const runId = await until(async () => {
     const answer = await app.inject({ method: 'POST', url: '/orders/refresh' })
     return answer.json<{ runId?: string }>().runId

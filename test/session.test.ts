@@ -521,7 +521,7 @@ t.test('a backend that is terminated', async t => {
     t.equal(await held.host.settle(), undefined, 'what was looked at is no fault')
     await held.session.release()
     t.equal(held.pool.totalCount, 0, 'is out of the pool')
-    t.notOk(await isHeld(held), 'has let go of the lock')
+    await until(async () => !await isHeld(held), 'has let go of the lock') // the server says why it ends a session before it has
     t.equal(held.lost.length, 1, 'is lost once, whatever comes later')
   }
 

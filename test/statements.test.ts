@@ -25,12 +25,18 @@ t.test('a look at a slot that is not due is one statement', async t => {
 t.test('a look at a slot that another process serves is one statement', async t => {
   const stage = await setStage(t, cluster)
   const on = gate()
-  const one = await stage.host({ sync: async () => await on.passed })
+  const began = gate()
+  const one = await stage.host({
+    sync: async () => {
+      began.open()
+      await on.passed
+    }
+  })
   const other = await stage.host()
   await other.sync.runOnce({ force: true }) // its preparation
   await stage.clock.at('2025-03-10T11:00:00Z')
   const run = one.sync.runOnce()
-  await until(async () => await stage.holders() === 1)
+  await began.passed
   const statements = await sent(stage, async () => { t.match(await other.sync.runOnce(), { outcome: 'running' }) })
   t.equal(statements.length, 1, statements.join('\n'))
   on.open()

@@ -1,3 +1,4 @@
+import { again } from './again.js'
 import { begin, type Beginning, type Plan, proceedBackfill } from './begin.js'
 import type { Lease } from './connections.js'
 import type { Context } from './context.js'
@@ -70,25 +71,12 @@ export function createRunner (context: Context): Runner {
   }
 
   async function attempt (request: Request): Promise<Attempt> {
-    const bar = barred()
-    if (bar !== undefined) return notStarted(bar)
     const stop = new AbortController()
     const callOff = (): void => { stop.abort() }
     request.signal?.addEventListener('abort', callOff)
-    waiting.add(stop)
     try {
-      if (source !== gate && !request.force) {
-        const seen = await look(request, stop.signal)
-        if (seen.hold !== null) return notStarted('not-due', seen.hold, seen)
-      }
-      const lease = await source.checkout({ ...request, signal: stop.signal })
-      waiting.delete(stop) // from here on it is told by `barred`
-      return await claims.turn(async () => {
-        const bar = barred()
-        if (bar === undefined) return await claim(lease, request)
-        lease.giveBack()
-        return notStarted(bar)
-      })
+      // each time on another connection: a claim that failed may have taken the lock, and its session keeps that until it ends
+      return await again(async () => await tried(request, stop))
     } catch (error) {
       const bar = barred() ?? (request.signal?.aborted === true ? 'closing' : undefined)
       if (bar !== undefined) return notStarted(bar) // the wait was called off, or would have been
@@ -99,6 +87,24 @@ export function createRunner (context: Context): Runner {
       waiting.delete(stop)
       request.signal?.removeEventListener('abort', callOff)
     }
+  }
+
+  async function tried (request: Request, stop: AbortController): Promise<Attempt> {
+    const bar = barred()
+    if (bar !== undefined) return notStarted(bar)
+    waiting.add(stop)
+    if (source !== gate && !request.force) {
+      const seen = await look(request, stop.signal)
+      if (seen.hold !== null) return notStarted('not-due', seen.hold, seen)
+    }
+    const lease = await source.checkout({ ...request, signal: stop.signal })
+    waiting.delete(stop) // from here on it is told by `barred`
+    return await claims.turn(async () => {
+      const bar = barred()
+      if (bar === undefined) return await claim(lease, request)
+      lease.giveBack()
+      return notStarted(bar)
+    })
   }
 
   /** One statement through the pool, where the lock session is a connection that only a due sync opens. */

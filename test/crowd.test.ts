@@ -3,17 +3,28 @@ import fastifyPostgres from '@fastify/postgres'
 import pg from 'pg'
 import t from 'tap'
 import hourlySync from '../index.js'
-import { captureLog, setStage } from './helpers/host.js'
+import { captureLog, setStage, type Stage } from './helpers/host.js'
+import { startCuttingProxy } from './helpers/cutting-proxy.js'
 import { fastClock } from './helpers/hand-clock.js'
 import { startPostgres } from './helpers/postgres.js'
 import { gate, until } from './helpers/until.js'
+import { POOLED, ways } from './helpers/ways.js'
 
 const cluster = await startPostgres(t)
+const { both, pooled } = await ways(t, cluster)
 
 /** Takes every client of a pool, as requests of the host do, until it gives them back. */
 async function exhaust (pool: pg.Pool): Promise<() => void> {
   const clients = await Promise.all(Array.from({ length: pool.options.max }, async () => await pool.connect()))
   return () => { for (const client of clients) client.release() }
+}
+
+/** Takes every session that the pooler has for a database. */
+async function exhaustPooler ({ pool: make }: Stage): Promise<() => void> {
+  const pool = make({ max: POOLED })
+  const clients = await Promise.all(Array.from({ length: POOLED }, async () => await pool.connect()))
+  await Promise.all(clients.map(async client => await client.query('begin')))
+  return () => { for (const client of clients) client.release(true) }
 }
 
 t.test('a trigger that finds no connection in its time answers unavailable', async t => {
@@ -28,8 +39,30 @@ t.test('a trigger that finds no connection in its time answers unavailable', asy
   await until(() => pool.waitingCount === 0 && pool.idleCount === pool.totalCount) // what came late went back
 })
 
-t.test('a loop whose pool was exhausted goes on when it no longer is', async t => {
-  const stage = await setStage(t, cluster)
+for (const what of ['pool', 'pooler']) {
+  pooled(`a look at an exhausted ${what} is unavailable in its time, and a trigger needs none of it`, async (t, set) => {
+    const stage = await set()
+    const { sync, pool } = stage.bare({ enabled: false }, fastClock(20), { max: 3 })
+    const giveBack = await (what === 'pool' ? exhaust(pool) : exhaustPooler(stage))
+    t.match(await sync.runOnce(), { outcome: 'unavailable', reason: /was not done within 10000 ms/ })
+    const answer = await sync.trigger()
+    t.match(answer.started && await answer.finished, { state: 'succeeded' })
+    giveBack()
+    await until(() => pool.waitingCount === 0 && pool.idleCount === pool.totalCount)
+    t.match(await sync.runOnce(), { outcome: 'not-due' })
+  })
+}
+
+pooled('a trigger whose direct connection is not made in its time answers unavailable', async (t, set) => {
+  const stage = await set()
+  const proxy = await startCuttingProxy(t, cluster.port)
+  proxy.hold()
+  const { sync } = stage.bare({ enabled: false, lock: { host: '127.0.0.1', port: proxy.port, user: 'postgres' } }, fastClock(20))
+  t.match(await sync.trigger(), { started: false, reason: 'unavailable', message: /getting a connection was not done within 10000 ms/ })
+})
+
+both('a loop whose pool was exhausted goes on when it no longer is', async (t, set) => {
+  const stage = await set()
   const { sync, pool, log } = stage.bare({}, fastClock(20), { max: 3 })
   const giveBack = await exhaust(pool)
   sync.start()
@@ -48,24 +81,24 @@ t.test('a status that finds no connection in its time says that it is unknown', 
   giveBack()
 })
 
-t.test('a close is not held up by a pool that is exhausted', async t => {
-  const stage = await setStage(t, cluster)
+both('a close is not held up by a pool that is exhausted', async (t, set) => {
+  const stage = await set()
   const { sync, pool } = stage.bare({ closeTimeout: '60s' }, undefined, { max: 2 })
   const giveBack = await exhaust(pool)
   sync.start()
-  const answer = sync.trigger()
+  const answer = sync.runOnce()
   await until(() => pool.waitingCount === 1)
   const began = performance.now()
   await sync.close()
   const took = performance.now() - began
   t.ok(took < 8_000, `it took ${took} ms`) // a claim would wait for ten seconds, the close for sixty
-  t.match(await answer, { started: false, reason: 'closing' })
+  t.match(await answer, { outcome: 'closing' })
   giveBack()
   await until(() => pool.waitingCount === 0 && pool.idleCount === pool.totalCount)
 })
 
-t.test('twelve syncs on a pool of ten leave room for requests, and all run', async t => {
-  const stage = await setStage(t, cluster)
+both('twelve syncs on a pool of ten leave room for requests, and all run', async (t, set, isPooled) => {
+  const stage = await set()
   const log = captureLog()
   const app = Fastify({ logger: log.logger })
   t.teardown(async () => await app.close())
@@ -78,6 +111,7 @@ t.test('twelve syncs on a pool of ten leave room for requests, and all run', asy
     await app.register(hourlySync, {
       name,
       schema: stage.schema,
+      ...stage.options,
       enabled: true,
       startupDelay: 0,
       sync: async run => {
@@ -89,10 +123,11 @@ t.test('twelve syncs on a pool of ten leave room for requests, and all run', asy
   }
   app.get('/orders', async () => (await (app as any).pg.query('select 7 as orders')).rows)
   await app.ready()
-  await until(() => started.length >= 5)
+  const atWork = isPooled ? 12 : 5 // half of the pool; with connections of their own for the locks they hold none of it
+  await until(() => started.length >= atWork)
   const answers = await Promise.all(Array.from({ length: 20 }, async () => (await app.inject('/orders')).json()))
   t.strictSame(answers, Array.from({ length: 20 }, () => [{ orders: 7 }]))
-  t.equal(started.length, 5, 'half of the pool runs')
+  t.equal(started.length, atWork, 'no more are at work')
   on.open()
   await until(() => ended.length === 12)
   t.strictSame([...ended].sort(), [...names].sort())

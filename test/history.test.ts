@@ -20,7 +20,7 @@ async function addRun (stage: Stage, startedAt: Date, { state = 'failed', id = r
 // status
 
 t.test('a status before anything has happened', async t => {
-  const stage = await setStage(t, cluster, undefined, true)
+  const stage = await setStage(t, cluster, undefined, { empty: true })
   await stage.clock.at('2025-03-10T10:20:00Z')
   const { sync, app } = await stage.host()
   t.match(await sync.status(), { unavailable: /relation .* does not exist/, lastSuccess: null, due: null, syncing: false }, 'without tables')

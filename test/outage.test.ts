@@ -1,15 +1,18 @@
 import t from 'tap'
 import { migrationSql } from '../index.js'
+import { fastClock } from './helpers/hand-clock.js'
 import { levels, type Log, setStage } from './helpers/host.js'
 import { startPostgres } from './helpers/postgres.js'
 import { gate, until } from './helpers/until.js'
+import { ways } from './helpers/ways.js'
 
 const MINUTE = 60_000
 const cluster = await startPostgres(t)
+const { both, pooled } = await ways(t, cluster)
 const troubles = ({ lines }: Log): any[] => lines.filter(({ msg }) => msg === 'sync refused' || msg === 'database unavailable')
 
-t.test('a schema that is dropped under way ends the run without a success, and is made again', async t => {
-  const stage = await setStage(t, cluster)
+both('a schema that is dropped under way ends the run without a success, and is made again', async (t, set) => {
+  const stage = await set()
   let drops = true
   const { app, sync, log } = await stage.host({ sync: async () => { if (drops) await stage.query(`drop schema ${stage.schema} cascade`) } })
   t.match(await sync.runOnce(), { outcome: 'lock-lost', run: { state: 'lock-lost', error: { message: /does not exist/ } } })
@@ -23,8 +26,8 @@ t.test('a schema that is dropped under way ends the run without a success, and i
 })
 
 for (const table of ['sync', 'run']) {
-  t.test(`a loop whose table "${table}" is dropped says so once, and goes on when it is back`, async t => {
-    const stage = await setStage(t, cluster)
+  both(`a loop whose table "${table}" is dropped says so once, and goes on when it is back`, async (t, set) => {
+    const stage = await set()
     const loop = stage.looping()
     await loop.rests()
     await stage.query(`drop table ${stage.schema}.${table}`)
@@ -40,9 +43,9 @@ for (const table of ['sync', 'run']) {
   })
 }
 
-t.test('a database that is read-only refuses the sync once, and serves it when it is no longer', async t => {
+both('a database that is read-only refuses the sync once, and serves it when it is no longer', async (t, set) => {
   const database = await cluster.database()
-  const stage = await setStage(t, cluster, database)
+  const stage = await set(database)
   const first = await stage.host()
   await first.sync.runOnce()
   await stage.clock.at('2025-03-10T11:00:00Z')
@@ -106,17 +109,39 @@ t.test('a database that is stopped and started again', async t => {
   t.match(await loop.sync.status(), { unavailable: null, lastSuccess: { slot: new Date('2025-03-10T11:00:00Z') } }, 'and the slot is served')
 })
 
-t.test('a database that crashes during a run', async t => {
-  const stage = await setStage(t, cluster)
+pooled('a database that is stopped and started again', async (t, set) => {
+  const stage = await set()
+  await stage.clock.at('2025-03-10T10:00:00Z')
+  const { sync, log } = stage.bare({}, fastClock(20)) // the pooler may let a question wait
+  t.match(await sync.runOnce(), { outcome: 'succeeded' })
+  const { app } = await stage.host()
+  await stage.clock.at('2025-03-10T11:00:00Z')
+  await cluster.stop()
+  sync.start()
+  await until(() => troubles(log).length > 0)
+  t.ok(troubles(log).every(({ level, msg }) => level === levels.warn && msg === 'database unavailable'))
+  t.match(await sync.status(), { unavailable: String, lastLook: { outcome: 'unavailable', reason: String } })
+  t.match(await sync.trigger(), { started: false, reason: 'unavailable' })
+  t.match(await sync.runOnce(), { outcome: 'unavailable', run: null })
+  t.equal((await app.inject('/')).statusCode, 404, 'does not keep the server from answering')
+  await cluster.start()
+  await until(() => log.said('sync succeeded').length === 2)
+  t.match(await sync.status(), { unavailable: null, lastSuccess: { slot: new Date('2025-03-10T11:00:00Z') } }, 'and the slot is served')
+})
+
+both('a database that crashes during a run', async (t, set) => {
+  const stage = await set()
   const on = gate()
   let reason: any
-  const { app, sync } = await stage.host({
+  const { app } = await stage.host()
+  const { sync } = stage.bare({
+    enabled: false,
     sync: async run => {
       if (reason !== undefined) return
       on.open()
       await run.sleep(10 * MINUTE).catch(error => { reason = error })
     }
-  })
+  }, fastClock(20))
   const run = sync.runOnce()
   await on.passed
   await cluster.stop('SIGQUIT')

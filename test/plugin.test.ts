@@ -223,7 +223,7 @@ t.test('a sync that is not configured boots, says once what is missing, and runs
 })
 
 t.test('a sync that is not enabled sends nothing, and can be triggered', async t => {
-  const stage = await setStage(t, cluster, undefined, true)
+  const stage = await setStage(t, cluster, undefined, { empty: true })
   const { app, sync, pool } = await stage.host({ enabled: false })
   await app.inject('/')
   t.equal(pool.totalCount, 0)

@@ -1,14 +1,14 @@
 import fastifyPostgres from '@fastify/postgres'
 import Fastify from 'fastify'
-import pg from 'pg'
 import t, { type Test } from 'tap'
 import hourlySync from '../index.js'
 import type { HourlySyncOptions, SyncRun } from '../lib/types.js'
-import { captureLog, type Host, levels, setStage, type Stage } from './helpers/host.js'
+import { captureLog, levels, type Stage } from './helpers/host.js'
 import { noPgBouncer, type Pooler, startPgBouncer } from './helpers/pgbouncer.js'
 import { startPostgres } from './helpers/postgres.js'
 import { serverLog, statementsOf } from './helpers/server-log.js'
 import { gate, until } from './helpers/until.js'
+import { setPooledStage } from './helpers/ways.js'
 
 /*
  * What holds on a direct connection holds through PgBouncer in transaction mode as well, with a direct connection for the lock.
@@ -21,32 +21,18 @@ const poolers: Partial<Record<'transaction' | 'session', Pooler>> = noPgBouncer 
   : {}
 const skip = { skip: noPgBouncer }
 
-interface Pooled extends Stage {
-  /** A host whose pool goes through the pooler. */
-  pooled: (options?: Partial<HourlySyncOptions>) => Promise<Host>
-  /** The direct connection for its lock. */
-  lock: pg.ClientConfig
-  /** The pool alone. */
-  through: pg.PoolConfig
-}
-
-async function setPooledStage (t: Test, mode: 'transaction' | 'session' = 'transaction'): Promise<Pooled> {
+async function setStage (t: Test, mode: 'transaction' | 'session' = 'transaction'): Promise<Stage> {
   const database = await cluster.database()
   await cluster.query('create table orders (id int primary key)', [], database)
-  const stage = await setStage(t, cluster, database)
-  // PgBouncer passes no options on
-  await cluster.query(`alter database ${database} set search_path to ${stage.clock.searchPath}`)
-  const lock = { connectionString: cluster.url(database), application_name: 'direct' }
-  const through = { connectionString: poolers[mode]!.url(database), options: undefined, application_name: 'pooled' }
-  return { ...stage, lock, through, pooled: async options => await stage.host({ lock, ...options }, through) }
+  return await setPooledStage(t, cluster, poolers[mode]!, database)
 }
 
 const saved = async (stage: Stage): Promise<number[]> => (await stage.query('select id from orders order by id')).rows.map(({ id }) => id)
 
 t.test('a pool of transactions without a direct connection is refused, with its cause and its cure', skip, async t => {
-  const stage = await setPooledStage(t)
+  const stage = await setStage(t)
   let ran = false
-  const { app, sync, log } = await stage.pooled({ lock: undefined, sync: async () => { ran = true } })
+  const { app, sync, log } = await stage.host({ lock: undefined, sync: async () => { ran = true } })
   const message = /transaction pooler stands between.*give a direct connection in the option 'lock'/
   t.match(await app.triggerSync(), { started: false, reason: 'refused', message })
   t.match(await sync.runOnce(), { outcome: 'refused', reason: message })
@@ -57,24 +43,24 @@ t.test('a pool of transactions without a direct connection is refused, with its 
 })
 
 t.test('a pool of sessions is no false alarm', skip, async t => {
-  const stage = await setPooledStage(t, 'session')
-  const { sync, log } = await stage.pooled({ lock: undefined })
+  const stage = await setStage(t, 'session')
+  const { sync, log } = await stage.host({ lock: undefined })
   t.match(await sync.runOnce(), { outcome: 'succeeded' })
   t.strictSame(log.lines.filter(({ level }) => level >= levels.warn), [])
 })
 
 t.test('a direct connection for the lock is no false alarm', skip, async t => {
-  const stage = await setPooledStage(t)
-  const { sync, log } = await stage.pooled()
+  const stage = await setStage(t)
+  const { sync, log } = await stage.host()
   t.match(await sync.runOnce(), { outcome: 'succeeded' })
   t.strictSame(log.lines.filter(({ level }) => level >= levels.warn), [])
 })
 
 t.test('what a run sends goes through the direct session that holds the lock', skip, async t => {
-  const stage = await setPooledStage(t)
+  const stage = await setStage(t)
   const seen: unknown[] = []
   const whoAmI = "select application_name as name, (select pid from pg_locks where locktype = 'advisory' and granted) = pg_backend_pid() as holds from pg_stat_activity where pid = pg_backend_pid()"
-  const { sync, app } = await stage.pooled({
+  const { sync, app } = await stage.host({
     sync: async run => {
       seen.push((await run.query(whoAmI)).rows[0])
       await run.transaction(async tx => { seen.push((await tx.query(whoAmI)).rows[0]) })
@@ -87,8 +73,8 @@ t.test('what a run sends goes through the direct session that holds the lock', s
 })
 
 t.test('a window starts an overlap before the end of the one of the last success', skip, async t => {
-  const stage = await setPooledStage(t)
-  const { sync } = await stage.pooled({ overlap: '5m' })
+  const stage = await setStage(t)
+  const { sync } = await stage.host({ overlap: '5m' })
   await stage.clock.at('2025-03-10T10:00:30Z')
   t.match(await sync.runOnce(), { run: { since: null, until: new Date('2025-03-10T10:00:30Z') } })
   await stage.clock.at('2025-03-10T11:00:10Z')
@@ -96,9 +82,9 @@ t.test('a window starts an overlap before the end of the one of the last success
 })
 
 t.test('three failures in a row move no watermark', skip, async t => {
-  const stage = await setPooledStage(t)
+  const stage = await setStage(t)
   let fails = false
-  const { sync } = await stage.pooled({ retry: { limit: 5, delay: 0 }, sync: () => { if (fails) throw new Error('no') } })
+  const { sync } = await stage.host({ retry: { limit: 5, delay: 0 }, sync: () => { if (fails) throw new Error('no') } })
   await stage.clock.at('2025-03-10T10:00:00Z')
   await sync.runOnce()
   fails = true
@@ -113,10 +99,10 @@ t.test('three failures in a row move no watermark', skip, async t => {
 })
 
 t.test('of two triggers in two processes, or in one, exactly one starts', skip, async t => {
-  const stage = await setPooledStage(t)
+  const stage = await setStage(t)
   let on = gate()
   const sync = async (): Promise<void> => await on.passed
-  const [one, other] = [await stage.pooled({ sync }), await stage.pooled({ sync })]
+  const [one, other] = [await stage.host({ sync }), await stage.host({ sync })]
   for (const pair of [[one, other], [other, one], [one, one], [other, other]] as const) {
     const answers = await Promise.all(pair.map(async ({ app }) => await app.triggerSync()))
     t.equal(answers.filter(({ started }) => started).length, 1)
@@ -129,12 +115,12 @@ t.test('of two triggers in two processes, or in one, exactly one starts', skip, 
 })
 
 t.test('isSyncing() sees the run of another process, not one of another database, and not one that has ended', skip, async t => {
-  const stage = await setPooledStage(t)
-  const elsewhere = await setPooledStage(t)
+  const stage = await setStage(t)
+  const elsewhere = await setStage(t)
   const on = gate()
-  const one = await stage.pooled({ sync: async () => await on.passed })
-  const other = await stage.pooled()
-  const stranger = await elsewhere.pooled()
+  const one = await stage.host({ sync: async () => await on.passed })
+  const other = await stage.host()
+  const stranger = await elsewhere.host()
   t.equal(await other.app.isSyncing(), false)
   const answer = await one.app.triggerSync()
   await until(async () => await other.app.isSyncing())
@@ -146,12 +132,12 @@ t.test('isSyncing() sees the run of another process, not one of another database
 })
 
 t.test('a holder whose session is killed is replaced with the same window, and its success is none', skip, async t => {
-  const stage = await setPooledStage(t)
-  const first = await stage.pooled()
+  const stage = await setStage(t)
+  const first = await stage.host()
   await stage.clock.at('2025-03-10T09:00:00Z')
   await first.sync.runOnce()
   await stage.clock.at('2025-03-10T10:00:00Z')
-  const one = await stage.pooled({
+  const one = await stage.host({
     sync: async run => {
       await run.query('insert into orders values (1)')
       await stage.query("select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory' and granted and database = (select oid from pg_database where datname = current_database())")
@@ -166,8 +152,8 @@ t.test('a holder whose session is killed is replaced with the same window, and i
 })
 
 t.test('between looks nothing is sent, no client is out, and there is no direct session; a look that is not due opens none', skip, async t => {
-  const stage = await setPooledStage(t)
-  const { sync, pool } = await stage.pooled()
+  const stage = await setStage(t)
+  const { sync, pool } = await stage.host()
   t.match(await sync.runOnce(), { outcome: 'succeeded' })
   const { rows: [{ database }] } = await stage.query('select current_database() as database')
   const ofHost = async (): Promise<string[]> => (await statementsOf(cluster)).filter(line => line.database === database && line.application !== 'test').map(({ text }) => text)
@@ -185,15 +171,15 @@ t.test('between looks nothing is sent, no client is out, and there is no direct 
 
 for (const order of ['before', 'after'] as const) {
   t.test(`registered ${order} the pool, a close during a run resolves in time, and nothing is left`, skip, async t => {
-    const stage = await setPooledStage(t)
+    const stage = await setStage(t)
     const log = captureLog()
     const app = Fastify({ logger: log.logger })
     t.teardown(async () => await app.close())
     const options: HourlySyncOptions = {
-      name: stage.name, schema: stage.schema, lock: stage.lock, enabled: false, closeTimeout: '20s', sync: async run => { await run.sleep(10 * MINUTE) }
+      name: stage.name, schema: stage.schema, ...stage.options, enabled: false, closeTimeout: '20s', sync: async run => { await run.sleep(10 * MINUTE) }
     }
     if (order === 'before') await app.register(hourlySync, options)
-    await app.register(fastifyPostgres, stage.through)
+    await app.register(fastifyPostgres, stage.poolConfig)
     if (order === 'after') await app.register(hourlySync, options)
     await app.ready()
     const answer = await app.triggerSync()
@@ -208,8 +194,8 @@ for (const order of ['before', 'after'] as const) {
 }
 
 t.test('begin without commit fails the run, and nothing of it is stored', skip, async t => {
-  const stage = await setPooledStage(t)
-  const { sync } = await stage.pooled({
+  const stage = await setStage(t)
+  const { sync } = await stage.host({
     sync: async run => {
       await run.query('begin')
       await run.query('insert into orders values (1)')
@@ -221,18 +207,18 @@ t.test('begin without commit fails the run, and nothing of it is stored', skip, 
 
 for (const statement of ['discard all', 'select pg_advisory_unlock_all()']) {
   t.test(`after "${statement}" the lock is lost, and no success recorded`, skip, async t => {
-    const stage = await setPooledStage(t)
-    const { sync } = await stage.pooled({ sync: async run => { await run.query(statement) } })
+    const stage = await setStage(t)
+    const { sync } = await stage.host({ sync: async run => { await run.query(statement) } })
     t.match(await sync.runOnce(), { outcome: 'lock-lost' })
     t.strictSame((await stage.history()).map(({ state }) => state), ['lock-lost'])
   })
 }
 
 t.test('a nested call is refused at once, and twenty queries at once all land', skip, async t => {
-  const stage = await setPooledStage(t)
+  const stage = await setStage(t)
   let nested: any
   const insert = async (run: Pick<SyncRun, 'query'>, id: number): Promise<unknown> => await run.query('insert into orders values ($1)', [id])
-  const { sync } = await stage.pooled({
+  const { sync } = await stage.host({
     sync: async run => {
       await Promise.all(Array.from({ length: 20 }, async (_, id) => await insert(run, id)))
       await run.transaction(async tx => {

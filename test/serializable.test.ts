@@ -5,6 +5,7 @@ import { levels, setStage, type Stage } from './helpers/host.js'
 import { startPostgres } from './helpers/postgres.js'
 import { until } from './helpers/until.js'
 
+const HOUR = 3_600_000
 const cluster = await startPostgres(t)
 
 // again
@@ -101,6 +102,61 @@ t.test('the end of a run without its session that cannot be serialized is record
   }, serializable(stage))
   t.match(await sync.runOnce(), { outcome: 'lock-lost', run: { state: 'lock-lost' } })
   t.match(await stage.history(), [{ state: 'lock-lost' }])
+})
+
+/**
+ * Two transactions that make it impossible to serialize a statement whose snapshot is older, once it reads the row of the sync. The server's clock, which
+ * a look asks before it reads, stands still for them.
+ */
+async function interfere (t: Test, stage: Stage): Promise<{ done: Promise<void> }> {
+  const shim = stage.clock.searchPath.split(',')[0]!
+  await stage.query(`create table ${shim}.other (n int);
+    insert into ${shim}.other values (0);
+    create or replace function ${shim}.clock_timestamp() returns timestamptz language plpgsql volatile as
+      'begin perform pg_advisory_xact_lock_shared(7); return (select pg_catalog.clock_timestamp() + shift from ${shim}.clock); end'`)
+  const [first, second] = await Promise.all([1, 2].map(async () => {
+    const client = new pg.Client({ connectionString: cluster.url(), options: `-c ${level}` })
+    await client.connect()
+    t.teardown(async () => await client.end())
+    return client
+  })) as [pg.Client, pg.Client]
+  await first.query('select pg_advisory_lock(7)')
+  const done = (async () => {
+    await until(async () => (await stage.query("select from pg_locks where not granted and locktype = 'advisory'")).rowCount === 1, 'somebody asks for the time')
+    await first.query(`begin; select * from ${shim}.other`)
+    await second.query(`update ${shim}.other set n = 1`)
+    await first.query(`update ${stage.schema}.sync set lock_key = lock_key where name = '${stage.name}'; commit`)
+    await first.query('select pg_advisory_unlock(7)')
+  })()
+  return { done }
+}
+
+t.test('a look that cannot be serialized with other transactions is made again', async t => {
+  const stage = await setStage(t, cluster)
+  const { sync, log } = await stage.host({}, serializable(stage))
+  t.match(await sync.runOnce(), { outcome: 'succeeded' })
+  await stage.clock.pass(HOUR)
+  const { done } = await interfere(t, stage)
+  t.match(await sync.runOnce(), { outcome: 'succeeded' })
+  await done
+  t.strictSame(log.lines.filter(({ level }) => level >= levels.warn), [])
+})
+
+t.test('a claim that fails after it took the lock, and then finds the slot served, leaves no lock behind', async t => {
+  const stage = await setStage(t, cluster)
+  const { sync } = await stage.host()
+  await stage.clock.at('2025-03-10T09:00:00Z')
+  t.match(await sync.runOnce(), { outcome: 'succeeded' })
+  const shim = stage.clock.searchPath.split(',')[0]!
+  await stage.query(`create sequence ${shim}.failures;
+    create function ${shim}.pg_try_advisory_lock(key bigint) returns boolean language plpgsql volatile as $$ begin
+      if pg_catalog.pg_try_advisory_lock(key) then perform nextval('${shim}.failures'); end if;
+      raise exception 'could not serialize access' using errcode = '40001';
+    end $$;
+    create or replace function ${shim}.clock_timestamp() returns timestamptz language sql volatile as
+      $$ select case when is_called then timestamptz '2025-03-10T09:30:00Z' else timestamptz '2025-03-10T10:00:00Z' end from ${shim}.failures $$`)
+  t.match(await sync.runOnce(), { outcome: 'not-due', reason: 'served' })
+  await until(async () => await stage.holders() === 0, 'the session that took it has ended', 5_000)
 })
 
 t.test('four servers that are serializable, and asked for their status all the time, serve each slot once', async t => {

@@ -50,7 +50,7 @@ export async function startCuttingProxy (t: Test, target: number): Promise<Cutti
   }
   await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve))
   t.teardown(async () => {
-    for (const socket of sockets) socket.destroy()
+    for (const socket of [...sockets, ...held ?? []]) socket.destroy()
     await new Promise(resolve => server.close(resolve))
   })
   return {

@@ -73,6 +73,8 @@ export interface Stage {
   clock: ClockShim
   /** Settings of a pool whose sessions have the bent clock. */
   poolConfig: pg.PoolConfig
+  /** Options of the plugin that go with such a pool. */
+  options: Partial<HourlySyncOptions>
   host: (options?: Partial<HourlySyncOptions>, pool?: pg.PoolConfig) => Promise<Host>
   /** The same sync assembled by hand. */
   bare: (options?: Partial<HourlySyncOptions>, clock?: Clock, pool?: pg.PoolConfig, gate?: PoolGate) => Bare
@@ -90,20 +92,25 @@ export interface Stage {
 
 let stages = 0
 
-/**
- * A schema, a clock and a name for one test.
- *
- * @param empty - whether the tables are left to the first look, which makes them on a session that has run nothing yet: that is dear
- */
-export async function setStage (t: Test, cluster: Cluster, database?: string, empty = false): Promise<Stage> {
+/** What is not as in most tests. */
+interface Setting {
+  /** How hosts connect to the database. */
+  pool?: pg.PoolConfig
+  options?: Partial<HourlySyncOptions>
+  /** Whether the tables are left to the first look, which makes them on a session that has run nothing yet: that is dear. */
+  empty?: boolean
+}
+
+/** A schema, a clock and a name for one test. */
+export async function setStage (t: Test, cluster: Cluster, database?: string, through: Setting = {}): Promise<Stage> {
   const number = ++stages
   const name = t.name.slice(0, 100)
   const schema = `sync_${number}`
   const query: Stage['query'] = async (text, values) => await cluster.query(text, values, database)
   const clock = await bendClock(query, `shim_${number}`)
-  if (!empty) await query(`set search_path to ${clock.searchPath}; ${migrationSql(schema)} reset search_path`)
+  if (through.empty !== true) await query(`set search_path to ${clock.searchPath}; ${migrationSql(schema)} reset search_path`)
   const poolConfig: pg.PoolConfig = {
-    connectionString: cluster.url(database), options: `-c search_path=${clock.searchPath.replaceAll(' ', '')}`, application_name: `host_${number}`, max: 6
+    connectionString: cluster.url(database), options: `-c search_path=${clock.searchPath.replaceAll(' ', '')}`, application_name: `host_${number}`, max: 6, ...through.pool
   }
   const pool: Stage['pool'] = config => {
     const made = new pg.Pool({ ...poolConfig, ...config })
@@ -116,7 +123,7 @@ export async function setStage (t: Test, cluster: Cluster, database?: string, em
     const log = captureLog()
     const logger = loggerOf(log)
     const gate = shared ?? createPoolGate(pool(config), clock, logger)
-    const sync = createService(parseOptions({ name, schema, enabled: true, startupDelay: 0, sync: async () => {}, ...options }), logger, clock)
+    const sync = createService(parseOptions({ name, schema, enabled: true, startupDelay: 0, sync: async () => {}, ...through.options, ...options }), logger, clock)
     sync.open(gate)
     t.teardown(async () => await sync.close())
     return { sync, log, gate, pool: gate.pool }
@@ -127,6 +134,7 @@ export async function setStage (t: Test, cluster: Cluster, database?: string, em
     schema,
     clock,
     poolConfig,
+    options: through.options ?? {},
     query,
     pool,
     async host (options, config) {
@@ -134,7 +142,7 @@ export async function setStage (t: Test, cluster: Cluster, database?: string, em
       const app = Fastify({ logger: log.logger })
       t.teardown(async () => await app.close())
       await app.register(fastifyPostgres, { ...poolConfig, ...config })
-      await app.register(hourlySync, { name, schema, enabled: false, startupDelay: 0, sync: async () => {}, ...options })
+      await app.register(hourlySync, { name, schema, enabled: false, startupDelay: 0, sync: async () => {}, ...through.options, ...options })
       await app.ready()
       return { app, log, sync: app.hourlySync.get(options?.name ?? name), pool: (app as any).pg.pool }
     },

@@ -414,7 +414,7 @@ t.test('the routes work in a host that ignores a slash at the end, and case', as
 })
 
 t.test('the host answers errors in its own form', async t => {
-  const stage = await setStage(t, cluster, undefined, true)
+  const stage = await setStage(t, cluster, undefined, { empty: true })
   const { app, base } = await httpHost(t, stage, {}, { before: app => { app.setErrorHandler(async (error: any, _request, reply) => await reply.code(error.statusCode).send({ mine: error.code })) } })
   const answer = await app.inject(`${base}/runs/${nobody}`)
   t.equal(answer.statusCode, 503, 'there are no tables yet')

@@ -1,40 +1,57 @@
 import t from 'tap'
 import { noPgBouncer, startPgBouncer } from '../helpers/pgbouncer.js'
 import { startPostgres } from '../helpers/postgres.js'
+import { judge, race, through } from '../helpers/race.js'
 import { clean, startApi, startServer, type Boot } from '../helpers/server.js'
+import { serverLog, statementsOf } from '../helpers/server-log.js'
 import { until } from '../helpers/until.js'
+import { compareZones } from '../helpers/zones.js'
 
-const EVERY = 2_000
-const SLOTS = 5
+/** `npm run soak` takes more of them. */
+const SOAK = process.env.SOAK === 'true'
+const SLOTS = SOAK ? 30 : 8
+const AHEAD = 120_000
 
-const cluster = await startPostgres(t)
+const cluster = await startPostgres(t, serverLog)
 
 t.test('through PgBouncer in transaction mode, with a direct connection for the lock', { skip: noPgBouncer }, async t => {
-  const { url } = await startPgBouncer(t, cluster, 'transaction', 5)
-  const runs = async (database: string): Promise<any[]> =>
-    (await cluster.query('select *, extract(epoch from slot)::float8 * 1000 as at from hourly_sync.run order by started_at', [], database)).rows
+  const pooler = await startPgBouncer(t, cluster, 'transaction', 5)
+  const reach = through(pooler, cluster)
 
-  await t.test('two processes make one run in each slot', async t => {
-    const database = await cluster.database()
-    const boot: Boot = { url: url(database), work: { kind: 'rest', ms: 0 }, options: { every: EVERY, lock: { connectionString: cluster.url(database) } } }
-    const servers = await Promise.all([1, 2].map(async () => await startServer(t, boot)))
-    for (const server of servers) await until(async () => (await server.call('status')).lastLook, 'each has looked once')
-    const from = Math.ceil(Date.now() / EVERY + 1) * EVERY // a slot that both wait for
-    const end = from + SLOTS * EVERY
-    await until(() => Date.now() > end + 500, 'the slots have passed')
-    const served = (await runs(database)).filter(({ at }) => at >= from && at < end)
-    t.strictSame(served.map(({ at, state }) => [at, state]), Array.from({ length: SLOTS }, (_, index) => [from + index * EVERY, 'succeeded']))
-    for (const server of servers) {
-      t.strictSame(await server.end(), clean)
-      t.strictSame(server.log.filter(({ level }) => level >= 40), [])
+  // side by side, for they are idle nearly all the time; what they came to is looked at below
+  const at = async (clocks: number[], work: number, slots: number) => await race(t, cluster, reach, { clocks, work, slots })
+  const [races, wrong] = await Promise.all([
+    Promise.all((SOAK ? [2, 4] : [4]).flatMap(processes => [0, 500].map(async work => await at(Array(processes).fill(0), work, SLOTS)))),
+    Promise.all([[AHEAD], [-AHEAD], [AHEAD, -AHEAD]].map(async clocks => await at(clocks, 0, 6)))
+  ])
+  const statements = await statementsOf(cluster)
+
+  for (const one of races) {
+    t.test(`${one.servers.length} processes, a sync of ${one.work} ms, ${SLOTS} slots`, async t => judge(t, one, statements))
+  }
+
+  for (const { clocks, rows, begins } of wrong) {
+    t.test(`clocks that are wrong by ${clocks.map(ms => `${ms / 1_000} s`).join(' and ')}: no slot is served twice, and none skipped`, async t => {
+      t.strictSame(rows.map(({ slot, state }) => [slot, state]), begins.map(slot => [slot, 'succeeded']))
+    })
+  }
+
+  t.test('every server closes and ends by itself, without a word on stderr, a warning or an error', async t => {
+    for (const { servers, exits } of [...races, ...wrong]) {
+      for (const exit of exits) t.strictSame(exit, clean)
+      t.strictSame(servers.flatMap(({ log }) => log).filter(({ level }) => level >= 40), [])
     }
   })
 
-  await t.test('a runner that is killed is replaced with the same window, and seen to be gone', async t => {
+  t.test('another TZ of the process changes no slot', async t => {
+    await compareZones(t, cluster, reach, ['Asia/Kolkata', 'America/New_York', 'Australia/Lord_Howe'])
+  })
+
+  t.test('a runner that is killed is replaced with the same window, and seen to be gone', async t => {
     const database = await cluster.database()
     const api = await startApi(t)
     const boot: Boot = {
-      url: url(database), work: { kind: 'fetch', url: api.url }, options: { every: '24h', standby: '1s', lock: { connectionString: cluster.url(database) } }
+      url: pooler.url(database), work: { kind: 'fetch', url: api.url }, options: { every: '24h', standby: '1s', lock: { connectionString: cluster.url(database) } }
     }
     const runner = await startServer(t, boot)
     await api.request()
@@ -49,7 +66,7 @@ t.test('through PgBouncer in transaction mode, with a direct connection for the 
     const again = await api.request()
     again.answer()
     const [vanished, success] = await until(async () => {
-      const rows = await runs(database)
+      const { rows } = await cluster.query('select * from hourly_sync.run order by started_at', [], database)
       return rows.length === 2 && rows
     }, 'the run of the second server ends')
     t.match([vanished, success], [{ state: 'vanished', attempt: 1 }, { state: 'succeeded', attempt: 1, window_start: vanished.window_start }])

@@ -40,6 +40,13 @@ export interface Session {
   /** A statement of ours: waits its turn, and checks that it reached the backend that holds the lock. */
   own: <R extends object>(text: string, values: unknown[]) => Promise<R[]>
   /**
+   * One that may be left out: waits its turn, and is not sent where the host has begun a transaction by hand, which it might fail.
+   *
+   * @param values - asked in its turn; `undefined` when it is not wanted any more
+   * @returns whether it was sent
+   */
+  aside: (text: string, values: () => unknown[] | undefined) => Promise<boolean>
+  /**
    * What one run is given of the session. A run that has ended can use it no more, though the session may go on to the next.
    *
    * @param signal - the run's
@@ -182,6 +189,11 @@ export function createSession ({ lease, clock, inside, backend, proof, unlock, h
     backend,
     get lost () { return lost },
     own,
+    aside: async (text, values) => await queue.turn(async () => {
+      const wanted = client.getTransactionStatus() === 'I' ? values() : undefined
+      if (wanted !== undefined) await send(ours(text, wanted))
+      return wanted !== undefined
+    }),
     lose,
     whenLost (fn) {
       tell = fn

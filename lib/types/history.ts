@@ -93,7 +93,7 @@ export interface Status {
   disabledBecause: string | null
   syncing: boolean
   holder: Holder | null
-  /** Of the run under way, in whichever process; of another's, as it was told at most a second before. */
+  /** Of the run under way, in whichever process; of another's, as it was told at most a second before, unless it was inside of a statement or transaction. */
   progress: Progress | null
   /** Set while a run of this process was told to stop and has not yet: the state it will end in. */
   aborted: RunState | null

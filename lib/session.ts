@@ -34,7 +34,6 @@ import { ours } from './sql.js'
 import { createMemory } from './upsert.js'
 
 export interface Session {
-  readonly backend: number
   /** Why the lock is no longer ours, once it is known. */
   readonly lost: Error | undefined
   /** A statement of ours: waits its turn, and checks that it reached the backend that holds the lock. */
@@ -186,7 +185,6 @@ export function createSession ({ lease, clock, inside, backend, proof, unlock, h
   }
 
   return {
-    backend,
     get lost () { return lost },
     own,
     aside: async (text, values) => await queue.turn(async () => {

@@ -14,7 +14,6 @@ export interface SlotRow {
   failures: number
   /** The run that served it, caught it up, or was its last. */
   run: string | null
-  now: string
 }
 
 /** What {@link Readings.hours} answers, a row an hour. */
@@ -136,8 +135,7 @@ export function readings (schemaName: string): Readings {
       end as state,
       coalesce(ran.runs, 0) as runs,
       coalesce(ran.failures, 0) as failures,
-      coalesce(ran.served_by, covering.id, ran.latest) as run,
-      moment.now
+      coalesce(ran.served_by, covering.id, ran.latest) as run
     from moment
     cross join slots
     left join known on true
@@ -184,7 +182,7 @@ export function readings (schemaName: string): Readings {
 
     /** {@link judged} -> {@link SlotRow}, oldest first. */
     slots: `with ${judged}
-  select slot::text, state, runs, failures, run::text, now::text from judged order by slot`,
+  select slot::text, state, runs, failures, run::text from judged order by slot`,
 
     /** {@link judged}, counted by the hour they begin in -> {@link HourRow}, oldest first. */
     hours: `with ${judged},

@@ -4,7 +4,7 @@ import { type Begun, worker } from './record.js'
 import type { Session } from './session.js'
 import type { Progress } from './types.js'
 
-/** How often others are told at most, and how soon it is tried again while the session is at work. Milliseconds. */
+/** How often others are told at most, and how soon it is tried again while the session is at work or in a transaction. Milliseconds. */
 const PACE = 1_000
 const AGAIN = 200
 
@@ -52,33 +52,39 @@ interface Parts {
 }
 
 /**
- * Tells others how far a run is: the latest of what it is given, at most once a second, and only when the session has nothing else to do.
+ * Tells others how far a run is: the latest of what it is given, at most once a second, while the session has nothing else to do or, when that
+ * does not come within a second, between two statements of the host. In an open transaction nothing is told before its end.
  * What could not be told is no harm; a session that is gone is found out by itself.
  */
 export function createAnnouncer ({ context, session, begun, over }: Parts): (progress: Progress) => void {
   const { clock, settings, statements } = context
   let latest: Progress | undefined
+  let since = 0 // when the first came that is not told
   let telling = false
   let told = -Infinity
+
+  /** In its turn, which may be long after the run has gone on or ended. */
+  function values (): unknown[] | undefined {
+    if (over.aborted) return undefined
+    const progress = latest!
+    latest = undefined
+    told = clock.elapsed()
+    return [applicationName(settings.name, { id: begun.id, progress })]
+  }
 
   async function tell (): Promise<void> {
     telling = true
     while (latest !== undefined) {
-      const rest = Math.max(told + PACE - clock.elapsed(), 0)
-      if (!await wait(clock, rest, over)) break
-      if (session.busy()) {
-        if (!await wait(clock, AGAIN, over)) break
-        continue
-      }
-      const progress: Progress = latest
-      latest = undefined
-      told = clock.elapsed()
-      await session.own(statements.announce, [applicationName(settings.name, { id: begun.id, progress })]).catch(() => {})
+      if (!await wait(clock, Math.max(told + PACE - clock.elapsed(), 0), over)) break
+      const patience = session.busy() ? since + PACE - clock.elapsed() : 0
+      if (patience <= 0 && await session.aside(statements.announce, values).catch(() => true)) continue
+      if (!await wait(clock, patience > 0 ? Math.min(patience, AGAIN) : AGAIN, over)) break
     }
     telling = false
   }
 
   return progress => {
+    if (latest === undefined) since = clock.elapsed()
     latest = progress
     if (!telling) tell()
   }

@@ -1,5 +1,6 @@
 import { inspect } from 'node:util'
 import type { Started } from './begin.js'
+import { millisecondsOf } from './checks.js'
 import type { Context } from './context.js'
 import { FST_HOURLY_SYNC_INVALID_OPTION, FST_HOURLY_SYNC_LOCK_LOST } from './errors.js'
 import type { Lent } from './lend.js'
@@ -25,7 +26,7 @@ export function checkpoint ({ context, session, lent, started }: Parts, { until,
   const { begun, backfill } = started
   const { classid, objid } = lockHalves(key)
   return lent.admitted('checkpoint', async send => {
-    const at = until === undefined ? null : until instanceof Date ? until.getTime() : Number.NaN
+    const at = until === undefined ? null : millisecondsOf(until)
     if (at !== null && !(at <= begun.until && at >= (begun.since ?? at))) {
       throw new FST_HOURLY_SYNC_INVALID_OPTION('until', 'a Date in the window of the run', inspect(until))
     }

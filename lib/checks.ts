@@ -82,6 +82,21 @@ export function fn (option: string, value: unknown): unknown {
   return value
 }
 
+/** Of a valid Date, in epoch milliseconds; otherwise `NaN`. */
+export function millisecondsOf (value: unknown): number {
+  return value instanceof Date ? value.getTime() : NaN
+}
+
+/** A Date, in epoch milliseconds. */
+export function date (option: string, value: unknown): number {
+  const ms = millisecondsOf(value)
+  if (Number.isNaN(ms)) throw invalid(option, 'a valid Date', value)
+  return ms
+}
+
+/** Of a run's id. */
+export const UUID = '^[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$'
+
 /** `undefined` is the first. */
 export function oneOf<T extends string> (option: string, value: unknown, choices: [T, ...T[]]): T {
   if (value === undefined) return choices[0]

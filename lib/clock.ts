@@ -28,14 +28,28 @@ export const STEP = 30_000
 /**
  * Resolves `true` once `ms` have passed, or `false` as soon as `signal` aborts.
  *
- * Waits in steps of at most {@link STEP}, and believes whichever clock, the wall's or the steady one, says so first.
+ * Waits in steps of at most {@link STEP}, and believes whichever clock, the wall's or the steady one, says so first: for looks, which are
+ * better early than missed. For what something may last see {@link waitSteadily}.
  */
 export async function wait (clock: Clock, ms: number, signal?: AbortSignal): Promise<boolean> {
   const wall = clock.now() + ms
   const steady = clock.elapsed() + ms
+  return await inSteps(clock, () => Math.min(wall - clock.now(), steady - clock.elapsed()), signal)
+}
+
+/**
+ * The same by the steady clock alone: for limits and pauses, which a wall clock that is set ahead must not cut short.
+ * The time that a machine sleeps may not count.
+ */
+export async function waitSteadily (clock: Clock, ms: number, signal?: AbortSignal): Promise<boolean> {
+  const end = clock.elapsed() + ms
+  return await inSteps(clock, () => end - clock.elapsed(), signal)
+}
+
+async function inSteps (clock: Clock, rest: () => number, signal?: AbortSignal): Promise<boolean> {
   for (;;) {
     if (signal?.aborted) return false
-    const left = Math.min(wall - clock.now(), steady - clock.elapsed())
+    const left = rest()
     if (!(left > 0)) return true // also when ms is no number
     await new Promise<void>(resolve => {
       const end = (): void => {

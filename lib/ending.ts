@@ -94,7 +94,11 @@ async function finish ({ context, session, started, verdict, limit }: Parts, err
   ])
   const [found] = await limited(clock, asked, limit(), RECORDING)
   if (!isRecorded(found)) return undefined
-  return { record: toRecord(found), now: Number(found.now), told: clock.elapsed(), notBefore: found.not_before === null ? null : Number(found.not_before), advanced }
+  return toEnded(found, clock.elapsed(), advanced)
+}
+
+function toEnded (row: FinishRow, told: number, advanced: boolean): Ended {
+  return { record: toRecord(row), now: Number(row.now), told, notBefore: row.not_before === null ? null : Number(row.not_before), advanced }
 }
 
 /** Held: the process must live to see the end recorded. */
@@ -125,7 +129,7 @@ async function recordLost ({ context, session, started, verdict, limit, lasted, 
       begun.slice, begun.slices
     ], limit())
     const [row] = await limited(clock, asked, limit(), RECORDING)
-    return { record: toRecord(row!), now: Number(row!.now), told: clock.elapsed(), notBefore: row!.not_before === null ? null : Number(row!.not_before), advanced: false }
+    return toEnded(row!, clock.elapsed(), false)
   } catch (failure) {
     log.warn({ err: logged(asError(failure), settings.redact) }, 'the end of the run could not be recorded: the next holder of the lock finds that it vanished')
     return { ...nothing, record: unrecorded(settings.name, begun, state, lasted, kept) }

@@ -60,7 +60,7 @@ export const FST_HOURLY_SYNC_LOCK_LOST = createError<[string, { cause: unknown }
 export const FST_HOURLY_SYNC_TIMEOUT = createError<[number]>(
   'FST_HOURLY_SYNC_TIMEOUT', 'the run took longer than its timeout of %d ms')
 
-/** The server is closing, or the sync was stopped. `signal.reason` of the run. */
+/** The server is closing. `signal.reason` of the run. */
 export const FST_HOURLY_SYNC_CLOSING = createError(
   'FST_HOURLY_SYNC_CLOSING', 'the run was interrupted: the server is closing')
 

@@ -1,6 +1,7 @@
 import { announced } from './announce.js'
 import type { Runner } from './attempt.js'
 import type { Plan } from './begin.js'
+import { UUID } from './checks.js'
 import type { Context } from './context.js'
 import { FST_HOURLY_SYNC_INVALID_OPTION } from './errors.js'
 import { asError, redact, shownError } from './failure.js'
@@ -41,7 +42,7 @@ export interface Seen {
 
 export type Known = Pick<Status, 'syncing' | 'holder' | 'progress' | 'wedged' | 'lastSuccess' | 'lastRun' | 'lastError' | 'watermark' | 'backfill' | 'slot' | 'nextSlot' | 'lastSlot' | 'lastSlotAhead' | 'behindSlots' | 'notBefore' | 'pausedUntil' | 'due' | 'hold'>
 
-const uuid = /^[\da-f]{8}-(?:[\da-f]{4}-){3}[\da-f]{12}$/i
+const uuid = new RegExp(UUID)
 
 export function createHistory (context: Context, runner: Runner): History {
   const { settings, statements, readings, gate, key, clock } = context

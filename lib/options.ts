@@ -1,5 +1,5 @@
 import type { ClientConfig, Pool } from 'pg'
-import { bool, fn, group, inWords, invalid, isObject, object, oneOf, refuseUnknown, text, time } from './checks.js'
+import { bool, fn, group, inWords, invalid, isObject, millisecondsOf, object, oneOf, refuseUnknown, text, time } from './checks.js'
 import { duration } from './duration.js'
 import { parseRoutes, type RouteSettings } from './http/options.js'
 import type { HourlySyncOptions, SyncFunction, SyncRun } from './types.js'
@@ -131,7 +131,8 @@ function missing (requires: unknown): readonly string[] {
 
 function initialSince (value: unknown): Settings['initialSince'] {
   if (value === undefined || value === null) return null
-  if (value instanceof Date && !Number.isNaN(value.getTime())) return Object.freeze({ at: value.getTime() })
+  const at = millisecondsOf(value)
+  if (!Number.isNaN(at)) return Object.freeze({ at })
   const back = duration(value)
   if (back === undefined) throw invalid('initialSince', `a valid Date, null, or ${inWords} before now`, value)
   return Object.freeze({ back })

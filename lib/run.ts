@@ -1,7 +1,7 @@
 import { createAnnouncer, tidy } from './announce.js'
 import type { Started } from './begin.js'
 import type { Context } from './context.js'
-import { wait } from './clock.js'
+import { wait, waitSteadily } from './clock.js'
 import { type Ended, type Failure, nothing, recordEnd, type Verdict } from './ending.js'
 import { FST_HOURLY_SYNC_TIMEOUT } from './errors.js'
 import { checkpoint } from './checkpoint.js'
@@ -75,7 +75,7 @@ export function conduct ({ context, session, started }: Parts): Conducted {
 
   /** Calls `fn` after `ms`, unless the run is over by then. */
   const later = (ms: number, fn: () => void): void => {
-    wait(clock, ms, over.signal).then(passed => { if (passed) fn() })
+    waitSteadily(clock, ms, over.signal).then(passed => { if (passed) fn() })
   }
 
   const announcing = new AbortController()
@@ -172,7 +172,7 @@ export function conduct ({ context, session, started }: Parts): Conducted {
         announce(progress)
       },
       sleep: async ms => {
-        if (!await wait(clock, ms, abort.signal)) throw abort.signal.reason
+        if (!await waitSteadily(clock, ms, abort.signal)) throw abort.signal.reason
       }
     }
   }

@@ -2,6 +2,7 @@ import { AsyncLocalStorage } from 'node:async_hooks'
 import { inspect } from 'node:util'
 import type { FastifyBaseLogger } from 'fastify'
 import { type Attempt, createRunner, type Runner } from './attempt.js'
+import { date } from './checks.js'
 import { type Clock, systemClock, within } from './clock.js'
 import { createDirectSource, type PoolGate } from './connections.js'
 import type { Context } from './context.js'
@@ -211,10 +212,7 @@ function judging (settings: Settings): Context['judging'] {
 }
 
 function checkedWindow (since: unknown, until: unknown): { since: number, until: number } {
-  for (const [name, value] of Object.entries({ since, until })) {
-    if (!(value instanceof Date) || Number.isNaN(value.getTime())) throw new FST_HOURLY_SYNC_INVALID_OPTION(name, 'a valid Date', inspect(value))
-  }
-  const window = { since: (since as Date).getTime(), until: (until as Date).getTime() }
+  const window = { since: date('since', since), until: date('until', until) }
   if (window.since >= window.until) throw new FST_HOURLY_SYNC_INVALID_OPTION('since', "earlier than 'until'", inspect(since))
   return window
 }

@@ -34,11 +34,17 @@ import { ours } from './sql.js'
 import { createMemory } from './upsert.js'
 
 export interface Session {
-  readonly backend: number
   /** Why the lock is no longer ours, once it is known. */
   readonly lost: Error | undefined
   /** A statement of ours: waits its turn, and checks that it reached the backend that holds the lock. */
   own: <R extends object>(text: string, values: unknown[]) => Promise<R[]>
+  /**
+   * One that may be left out: waits its turn, and is not sent where the host has begun a transaction by hand, which it might fail.
+   *
+   * @param values - asked in its turn; `undefined` when it is not wanted any more
+   * @returns whether it was sent
+   */
+  aside: (text: string, values: () => unknown[] | undefined) => Promise<boolean>
   /**
    * What one run is given of the session. A run that has ended can use it no more, though the session may go on to the next.
    *
@@ -179,9 +185,13 @@ export function createSession ({ lease, clock, inside, backend, proof, unlock, h
   }
 
   return {
-    backend,
     get lost () { return lost },
     own,
+    aside: async (text, values) => await queue.turn(async () => {
+      const wanted = client.getTransactionStatus() === 'I' ? values() : undefined
+      if (wanted !== undefined) await send(ours(text, wanted))
+      return wanted !== undefined
+    }),
     lose,
     whenLost (fn) {
       tell = fn

@@ -1,4 +1,5 @@
 import { inspect } from 'node:util'
+import { date } from './checks.js'
 import type { Context } from './context.js'
 import { FST_HOURLY_SYNC_INVALID_OPTION } from './errors.js'
 import { redact } from './failure.js'
@@ -26,8 +27,8 @@ export function createSlots ({ settings, readings, gate }: Context): Slots {
 
   return {
     async list ({ since, until } = {}) {
-      const from = checked('since', since)
-      const to = checked('until', until)
+      const from = since === undefined ? null : date('since', since)
+      const to = until === undefined ? null : date('until', until)
       if (from !== null && to !== null && (to - from) / every > MOST_SLOTS) {
         throw new FST_HOURLY_SYNC_INVALID_OPTION('until', `at most ${MOST_SLOTS} slots after 'since'`, inspect(until))
       }
@@ -44,10 +45,4 @@ export function createSlots ({ settings, readings, gate }: Context): Slots {
       return rows.map(row => row.error === null ? row : { ...row, error: redact(row.error, settings.redact) })
     }
   }
-}
-
-function checked (option: string, value: unknown): number | null {
-  if (value === undefined) return null
-  if (!(value instanceof Date) || Number.isNaN(value.getTime())) throw new FST_HOURLY_SYNC_INVALID_OPTION(option, 'a valid Date', inspect(value))
-  return value.getTime()
 }

@@ -1,7 +1,9 @@
 import fc from 'fast-check'
 import t from 'tap'
 import { announced, applicationName, createAnnouncer, tidy } from '../lib/announce.js'
+import type { Session } from '../lib/session.js'
 import { handClock } from './helpers/hand-clock.js'
+import { gate } from './helpers/until.js'
 
 const id = 'abcd1234-1111-4111-8111-111111111111'
 
@@ -35,18 +37,23 @@ t.test('a progress that is none is made one', async t => {
   for (const [done, total, tidied] of table) t.strictSame(tidy(done, total), tidied)
 })
 
-/** An announcer over a session that notes what it is told. */
-function announcing ({ fails = false } = {}): { announce: (done: number) => void, told: Array<[at: number, done: number]>, pass: (ms: number) => Promise<void>, over: AbortController, at: { work: boolean } } {
+/** An announcer over a session that notes what it is told: at work, in a transaction, or with something in the queue before. */
+function announcing ({ fails = false } = {}): {
+  announce: (done: number) => void, told: Array<[at: number, done: number]>, pass: (ms: number) => Promise<void>, over: AbortController, at: { work: boolean, open: boolean, before?: Promise<void> }
+} {
   const clock = handClock()
   const told: Array<[number, number]> = []
   const over = new AbortController()
-  const at = { work: false }
-  const session = {
-    busy: () => at.work,
-    own: async (_text: string, [name]: unknown[]) => {
-      told.push([clock.elapsed(), announced(name as string, id)!.done])
+  const at = { work: false, open: false, before: Promise.resolve() }
+  const session: Pick<Session, 'busy' | 'aside'> = {
+    busy: () => at.work || at.open,
+    aside: async (_text, values) => {
+      await at.before
+      const wanted = at.open ? undefined : values()
+      if (wanted === undefined) return false
+      told.push([clock.elapsed(), announced(wanted[0] as string, id)!.done])
       if (fails) throw new Error('the session is gone')
-      return []
+      return true
     }
   }
   const announce = createAnnouncer({ context: { clock, settings: { name: 'orders' }, statements: { announce: '' } } as any, session: session as any, begun: { id } as any, over: over.signal })
@@ -85,6 +92,43 @@ t.test('a session that is at work is left to it', async t => {
   t.strictSame(told, [[1_000, 1]])
 })
 
+t.test('a session that is always at work is told in between, as often as any other', async t => {
+  const { announce, told, pass, at } = announcing()
+  at.work = true
+  for (let done = 1; done <= 31; done++) {
+    announce(done)
+    await pass(100)
+  }
+  t.strictSame(told, [[1_000, 10], [2_000, 20], [3_000, 30]])
+})
+
+t.test('what waits for its turn is the latest once it has it, and nothing when the run is over by then', async t => {
+  for (const ended of [false, true]) {
+    const { announce, told, pass, over, at } = announcing()
+    const turn = gate()
+    at.work = true
+    at.before = turn.passed
+    announce(1)
+    await pass(1_500)
+    announce(2)
+    if (ended) over.abort()
+    turn.open()
+    await pass(2_000)
+    t.strictSame(told, ended ? [] : [[1_500, 2]])
+  }
+})
+
+t.test('a transaction that is open is left to itself, however long it is', async t => {
+  const { announce, told, pass, at } = announcing()
+  at.open = true
+  announce(1)
+  await pass(5_000)
+  t.strictSame(told, [])
+  at.open = false
+  await pass(200)
+  t.strictSame(told, [[5_200, 1]])
+})
+
 t.test('nothing is told once the run is over', async t => {
   for (const work of [false, true]) {
     const { announce, told, pass, over, at } = announcing()
@@ -92,7 +136,7 @@ t.test('nothing is told once the run is over', async t => {
     await pass(100)
     at.work = work
     announce(2)
-    await pass(work ? 1_200 : 100)
+    await pass(work ? 900 : 100)
     over.abort()
     at.work = false
     await pass(3_000)

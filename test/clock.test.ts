@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import { fork } from 'node:child_process'
 import t from 'tap'
-import { STEP, systemClock, wait, within } from '../lib/clock.js'
+import { STEP, systemClock, wait, waitSteadily, within } from '../lib/clock.js'
 import { createManualClock } from './helpers/manual-clock.js'
 
 t.setTimeout(120_000) // it starts a process, on the slowest machine
@@ -125,6 +125,31 @@ t.test('wait', async t => {
     await clock.pass(1_000 * STEP)
     t.notOk(waiting.settled)
     t.strictSame(clock.armed, [STEP])
+  })
+})
+
+t.test('a steady wait', async t => {
+  t.test('is as long as it is, wherever the wall clock is set', async t => {
+    for (const jump of [HOUR, -HOUR]) {
+      const clock = createManualClock(10 * HOUR)
+      const waiting = watched(waitSteadily(clock, HOUR))
+      await clock.pass(1_000)
+      clock.jump(jump)
+      await clock.pass(HOUR - 1_001)
+      t.notOk(waiting.settled)
+      await clock.pass(1)
+      t.equal(await waiting.promise, true)
+    }
+  })
+
+  t.test('is called off and takes steps as any other', async t => {
+    const clock = createManualClock()
+    const stop = new AbortController()
+    const waiting = waitSteadily(clock, HOUR, stop.signal)
+    t.strictSame(clock.armed, [STEP])
+    stop.abort()
+    t.equal(await waiting, false)
+    t.strictSame(clock.armed, [])
   })
 })
 

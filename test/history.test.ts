@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto'
 import pg from 'pg'
 import t from 'tap'
 import { lockKey } from '../lib/lock-key.js'
+import { sharedAnswer } from '../lib/shared-answer.js'
 import { levels, setStage, type Stage } from './helpers/host.js'
 import { fastClock, handClock } from './helpers/hand-clock.js'
 import { startPostgres } from './helpers/postgres.js'
@@ -207,6 +208,20 @@ t.test('one question about the holder is in flight, and its answer serves for ha
   await hands.advance(1)
   await sync.isSyncing()
   t.equal(questions, 2, 'and then it is another')
+})
+
+t.test('an answer serves only as long as nothing has changed that it is said to depend on', async t => {
+  let version = 1
+  const open = [gate<string>(), gate<string>()]
+  let asked = 0
+  const answer = sharedAnswer(handClock(), async () => await open[asked++]!.passed, () => version)
+  const old = answer()
+  version++
+  const fresh = answer()
+  open[0]!.open('old')
+  open[1]!.open('fresh')
+  t.strictSame(await Promise.all([old, fresh, answer()]), ['old', 'fresh', 'fresh'])
+  t.equal(asked, 2)
 })
 
 t.test('a question that fails is asked again', async t => {

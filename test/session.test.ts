@@ -170,6 +170,27 @@ t.test('the queue', async t => {
     await host.query('commit')
     t.notOk(session.busy())
   })
+
+  t.test('takes a statement that may be left out in its turn, if no transaction is open then and it is wanted still', async t => {
+    const { session, host, sent } = await hold(t)
+    const tell = async (values: () => unknown[] | undefined): Promise<boolean> => await session.aside(texts.announce, values)
+    const before = host.transaction(async tx => { await tx.query('select 1') })
+    const told = tell(() => ['told'])
+    await Promise.all([before, host.query('select 2')])
+    t.ok(await told)
+    t.strictSame(sent.slice(-5), ['begin', 'select 1', 'commit', texts.announce, 'select 2'])
+    t.notOk(await tell(() => undefined))
+    const begun = host.query('begin')
+    let asked = false
+    t.notOk(await tell(() => {
+      asked = true
+      return []
+    }))
+    t.notOk(asked)
+    await begun
+    await host.query('rollback')
+    t.equal(sent.filter(text => text === texts.announce).length, 1)
+  })
 })
 
 t.test('what is no query is refused', async t => {

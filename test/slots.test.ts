@@ -111,6 +111,38 @@ t.test('a slot is served only with the last of its slices', async t => {
   t.strictSame(await states(made, 2, 1), ['on-time', 'failed'])
 })
 
+/** Slices of an hour that serve the gap from five minutes into a slot, in a later one, without overlap. */
+function sliced (from: number, servedIn: number, count = from - servedIn, slices = from - servedIn): Seeded[] {
+  const begin = slot(from) + 5 * 60_000
+  return Array.from({ length: count }, (_, index): Seeded => ({
+    slot: slot(servedIn), trigger: 'catch-up', slice: index + 1, slices, at: slot(servedIn) + 5 * 60_000 + index * 1_000, since: begin + index * HOUR, until: begin + (index + 1) * HOUR
+  }))
+}
+
+t.test('every slot of a long gap is caught up by the slice that reached its end', async t => {
+  const made = await past(t, [{ slot: slot(47), until: slot(47) + 5 * 60_000 }, ...sliced(47, 1)])
+  const { slots } = await made.sync.slots(range(47, 1))
+  t.strictSame(slots.map(({ state }) => state), ['on-time', ...Array(45).fill('caught-up'), 'on-time'])
+  t.equal(new Set(slots.map(({ run }) => run)).size, 46, 'a slice each; the last serves its own slot too')
+  t.match(await made.sync.run(slots[30]!.run!), { until: new Date(slot(16) + 5 * 60_000) })
+})
+
+t.test('a slot is caught up only once all of it is fetched, by however many runs', async t => {
+  const broken: Seeded[] = [{ slot: slot(6), until: slot(6) + 5 * 60_000 }, ...sliced(6, 2, 2), { slot: slot(2), slice: 3, slices: 4, state: 'failed', at: slot(2) + 6 * 60_000 }]
+  t.strictSame(await states(await past(t, broken), 6, 1), ['on-time', 'caught-up', 'missing', 'missing', 'failed', 'missing'])
+  const mended = await past(t, [...broken, { slot: slot(1), trigger: 'catch-up', since: slot(4) + 5 * 60_000, until: slot(1) + 1_000 }])
+  t.strictSame(await states(mended, 6, 1), ['on-time', 'caught-up', 'caught-up', 'caught-up', 'caught-up', 'on-time'])
+})
+
+t.test('a slot whose own last slice failed is caught up by who fetches the rest', async t => {
+  const made = await past(t, [
+    { slot: slot(4), until: slot(4) + 5 * 60_000 },
+    ...sliced(4, 2, 2, 3), { slot: slot(2), slice: 3, slices: 3, state: 'failed', at: slot(2) + 6 * 60_000 },
+    { slot: slot(1), trigger: 'catch-up', since: slot(2) + 5 * 60_000, until: slot(1) + 1_000 }
+  ])
+  t.strictSame(await states(made, 4, 1), ['on-time', 'caught-up', 'caught-up', 'on-time'])
+})
+
 t.test('slots of another length and offset are counted from their own beginning', async t => {
   const made = await past(t, [{ slot: slot(1) + 5 * 60_000 }], { options: { every: '15m', offset: '5m' } })
   const { every, slots } = await made.sync.slots({ since: new Date(slot(1)), until: new Date(slot(1) + HOUR / 2) })

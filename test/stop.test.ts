@@ -4,6 +4,7 @@ import t from 'tap'
 import hourlySync from '../index.js'
 import type { HourlySyncOptions, SyncRun } from '../lib/types.js'
 import { captureLog, levels, setStage, type Stage } from './helpers/host.js'
+import { createManualClock } from './helpers/manual-clock.js'
 import { startPostgres } from './helpers/postgres.js'
 import { gate, until } from './helpers/until.js'
 
@@ -73,6 +74,54 @@ t.test('a run that timed out was an attempt', async t => {
   t.match(await sync.runOnce(), { outcome: 'not-due', reason: 'waiting' })
   await stage.clock.pass(10 * MINUTE)
   t.match(await sync.runOnce(), { outcome: 'timed-out', run: { attempt: 2, trigger: 'retry' } })
+})
+
+t.test('a wall clock that is set ahead neither times a run out nor wakes it', async t => {
+  const stage = await setStage(t, cluster)
+  const clock = createManualClock(Date.now())
+  let sleeping = 0
+  const { sync } = stage.bare({
+    heartbeat: '1h',
+    timeout: '10m',
+    sync: async run => {
+      sleeping++
+      await run.sleep(2 * MINUTE).finally(() => { sleeping-- })
+    }
+  }, clock)
+  const running = sync.runOnce()
+  await until(() => sleeping)
+  clock.jump(15 * MINUTE)
+  await clock.pass(2 * MINUTE - 1)
+  t.equal(sleeping, 1)
+  t.match(await sync.status(), { syncing: true, aborted: null })
+  await clock.pass(1)
+  t.match(await running, { outcome: 'succeeded' })
+})
+
+t.test('a wall clock that is set ahead abandons no deaf run', async t => {
+  const stage = await setStage(t, cluster)
+  const clock = createManualClock(Date.now())
+  const on = gate()
+  let ran = false
+  const { sync, log } = stage.bare({
+    heartbeat: '1h',
+    timeout: '10m',
+    abandonAfter: '5m',
+    sync: async () => {
+      ran = true
+      await on.passed
+    }
+  }, clock)
+  const running = sync.runOnce()
+  await until(() => ran)
+  await clock.pass(10 * MINUTE)
+  clock.jump(15 * MINUTE)
+  await clock.pass(5 * MINUTE - 1)
+  t.match(await sync.status(), { syncing: true, aborted: 'timed-out' })
+  t.notOk(log.lines.some(({ msg }) => msg.startsWith('sync ignores its timeout')))
+  await clock.pass(1)
+  t.match(await running, { outcome: 'timed-out' })
+  on.open()
 })
 
 t.test('a deaf run keeps its lock after its time was up, and status says so', async t => {

@@ -8,7 +8,8 @@ const refused = undefined
 const texts: Array<[type: string, value: unknown, text: string | undefined]> = [
   ['int4', 7, '7'], ['int4', -7n, '-7'], ['int4', '+007', '7'], ['int4', '-0', '0'], ['int8', 2n ** 63n, '9223372036854775808'],
   ['int4', 1.5, refused], ['int4', 2 ** 53, refused], ['int4', '', refused], ['int4', '1e3', refused], ['int4', true, refused],
-  ['numeric', '0.10', '0.10'], ['numeric', 12n, '12'], ['numeric', 0.1, '0.1'], ['float8', NaN, 'NaN'], ['float8', -Infinity, '-Infinity'], ['float8', {}, refused],
+  ['numeric', '0.10', '0.10'], ['numeric', 12n, '12'], ['numeric', 0.1, '0.1'], ['numeric', 2 ** 60, refused], ['numeric', -(2 ** 53), refused], ['numeric', 2 ** 53 - 1, '9007199254740991'], ['numeric', NaN, 'NaN'], ['numeric', true, refused],
+  ['float8', 2 ** 60, '1152921504606847000'], ['float8', 5n, '5'], ['float8', false, refused], ['float4', '1e3', '1e3'], ['float8', NaN, 'NaN'], ['float8', -Infinity, '-Infinity'], ['float8', {}, refused],
   ['bool', true, 't'], ['bool', false, 'f'], ['bool', 'true', 't'], ['bool', 't', 't'], ['bool', 'false', 'f'], ['bool', 'f', 'f'], ['bool', 1, refused], ['bool', 'yes', refused],
   ['uuid', '{A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11}', 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'], ['uuid', 'a0eebc999c0b4ef8bb6d6bb9bd380a11', 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'],
   ['uuid', 'a0eebc99', refused], ['uuid', 5, refused],

@@ -1,8 +1,10 @@
 import type { FastifyInstance } from 'fastify'
 import { Type } from '@sinclair/typebox'
 import type { Service } from '../service.js'
+import { sharedAnswer } from '../shared-answer.js'
 import { answering } from './answering.js'
 import { loadAssets } from './assets.js'
+import type { Hub } from './hub.js'
 import { page, type View } from './page/document.js'
 import { PICTURED } from './page/week.js'
 import { withSlash } from './prefix.js'
@@ -20,14 +22,17 @@ const policy = [
 interface Parts {
   service: Service
   documented: ReturnType<typeof documenting>
+  hub: Hub
   others: () => View['others']
 }
 
 /** The page of a sync and what it loads. */
-export function addDashboard (fastify: FastifyInstance, { service, documented, others }: Parts): void {
+export function addDashboard (fastify: FastifyInstance, { service, documented, hub, others }: Parts): void {
   const assets = loadAssets()
   const versions = { style: assets['dashboard.css'].version, script: assets['dashboard.js'].version }
   const answers = answering(service.settings)
+  // every viewer comes at once for the same when something happens
+  const newest = sharedAnswer(service.clock, async () => await gather(service, {}), () => hub.news)
 
   fastify.get<{ Querystring: AskedPage }>('/', {
     schema: documented({
@@ -44,7 +49,7 @@ export function addDashboard (fastify: FastifyInstance, { service, documented, o
     const moved = withSlash(request.originalUrl)
     if (moved !== null) return await reply.redirect(moved, 302)
     const { run, before } = request.query
-    const view = await gather(service, { run, before })
+    const view = run === undefined && before === undefined ? await newest() : await gather(service, { run, before })
     return await reply
       .type('text/html; charset=utf-8')
       .header('content-security-policy', policy)

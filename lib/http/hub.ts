@@ -12,6 +12,8 @@ export interface Listener {
 /** Looks while somebody listens, and never otherwise. */
 export interface Hub {
   readonly size: number
+  /** Grows whenever listeners are told something, and with the first of them: what was read before may be old. */
+  readonly news: number
   /** @param missed - runs whose end it has not heard of, oldest first */
   add: (listener: Listener, missed: RunRecord[]) => void
   remove: (listener: Listener) => void
@@ -36,6 +38,7 @@ export function createHub (createFeed: () => Feed, clock: Clock): Hub {
   let feed: Feed | undefined
   let stop: AbortController | undefined
   let closed = false
+  let news = 0
 
   async function look (signal: AbortSignal): Promise<void> {
     const own = feed = createFeed()
@@ -45,8 +48,10 @@ export function createHub (createFeed: () => Feed, clock: Clock): Hub {
         const told = await own.next()
         away = 0
         silent = told.length === 0 ? silent + 1 : 0
-        if (told.length > 0) await say(told.map(format).join(''), signal)
-        else if (silent % SILENCE === 0) await say(':\n\n', signal)
+        if (told.length > 0) {
+          news++ // before they come and ask
+          await say(told.map(format).join(''), signal)
+        } else if (silent % SILENCE === 0) await say(':\n\n', signal)
       } catch {
         away++ // the status says what is wrong with the database
       }
@@ -72,6 +77,7 @@ export function createHub (createFeed: () => Feed, clock: Clock): Hub {
 
   return {
     get size () { return listeners.size },
+    get news () { return news },
     add (listener, missed) {
       if (closed) return listener.end()
       const told: Told[] = [...missed.map((data): Told => ({ event: 'ended', data })), ...feed?.now() ?? []]
@@ -79,6 +85,7 @@ export function createHub (createFeed: () => Feed, clock: Clock): Hub {
       listener.write(`retry: 3000\n\n${told.map(format).join('')}`)
       listeners.add(listener)
       if (stop !== undefined) return
+      news++ // what happened before the first look is told to nobody
       stop = new AbortController()
       look(stop.signal)
     },

@@ -8,7 +8,7 @@ import { addDashboard } from './dashboard.js'
 import { streamEvents } from './events.js'
 import { createFeed } from './feed.js'
 import { health } from './health.js'
-import { createHub } from './hub.js'
+import { createHub, type Hub } from './hub.js'
 import type { RouteSettings } from './options.js'
 import { defaultPlace, type Place, relative } from './prefix.js'
 import {
@@ -45,7 +45,8 @@ export const routes: FastifyPluginAsync<Options> = async (fastify, options) => {
     reply.headers({ 'cache-control': 'no-store', 'x-content-type-options': 'nosniff', 'referrer-policy': 'no-referrer' })
   })
 
-  const shared = { service, settings, documented: documenting(place.parts) }
+  const hub = createHub(() => createFeed(service.reading.history), service.clock)
+  const shared = { service, settings, documented: documenting(place.parts), hub }
   if (settings.health.public) addHealth(fastify, shared)
   await fastify.register(async guarded => {
     for (const hook of [settings.onRequest ?? []].flat()) guarded.addHook('onRequest', hook as never)
@@ -66,6 +67,7 @@ interface Shared {
   service: Service
   settings: RouteSettings
   documented: ReturnType<typeof documenting>
+  hub: Hub
 }
 
 /** Starting a run, and the history. */
@@ -156,9 +158,7 @@ function addReading (fastify: FastifyInstance, { service, documented }: Shared):
   }))
 }
 
-function addEvents (fastify: FastifyInstance, { service, documented }: Shared): void {
-  const hub = createHub(() => createFeed(service.reading.history), service.clock)
-
+function addEvents (fastify: FastifyInstance, { service, documented, hub }: Shared): void {
   fastify.addHook('preClose', async () => { hub.close() }) // or close() would wait for them
   fastify.get('/events', {
     exposeHeadRoute: false, // it would never end

@@ -1,7 +1,7 @@
 import { type Static, type TSchema, Type } from '@sinclair/typebox'
 import type { FastifySchema } from 'fastify'
+import { UUID } from '../checks.js'
 
-const uuid = '^[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$'
 const instant = '^\\d{4}-\\d\\d-\\d\\d(?:T\\d\\d:\\d\\d(?::\\d\\d(?:\\.\\d{1,9})?)?(?:Z|[+-]\\d\\d:\\d\\d))?$'
 
 const Instant = (description?: string): TSchema => Type.Unsafe<Date>({ type: 'string', format: 'date-time', ...(description !== undefined && { description }) })
@@ -126,7 +126,7 @@ export const Problem = Type.Object({ statusCode: Type.Integer(), error: Type.Str
 
 export const RunsQuery = Type.Object({
   limit: Type.Integer({ minimum: 1, maximum: 100, default: 20 }),
-  before: Type.Optional(Type.String({ pattern: uuid, description: 'id of a run: only older ones' })),
+  before: Type.Optional(Type.String({ pattern: UUID, description: 'id of a run: only older ones' })),
   state: Type.Optional(State),
   trigger: Type.Optional(Trigger)
 }, { additionalProperties: false })
@@ -137,8 +137,8 @@ export const SlotsQuery = Type.Object({
 }, { additionalProperties: false })
 
 export const PageQuery = Type.Object({
-  run: Type.Optional(Type.String({ pattern: uuid, description: 'a run to show in full' })),
-  before: Type.Optional(Type.String({ pattern: uuid, description: 'id of a run: the list shows older ones' }))
+  run: Type.Optional(Type.String({ pattern: UUID, description: 'a run to show in full' })),
+  before: Type.Optional(Type.String({ pattern: UUID, description: 'id of a run: the list shows older ones' }))
 })
 
 export const AssetQuery = Type.Object({ v: Type.Optional(Type.String({ maxLength: 64 })) })

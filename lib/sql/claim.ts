@@ -9,8 +9,6 @@ export interface ClaimRow {
   hold: string | null
   not_before: string | null
   last_slot: string | null
-  /** Whether the sync has a state row. */
-  known: boolean
   /** The mark of the run that noted its start and not yet its end, JSON. */
   started: string | null
   backend: number
@@ -85,11 +83,11 @@ export function claimTexts ({ sync, run }: Tables): Claim {
      */
     claim: `with ${moment},
   judged as materialized (
-    select moment.now, moment.slot, ${hold} as hold, ${ms('s.not_before')} as not_before, ${ms('s.last_slot')} as last_slot, s.name is not null as known, s.started::text as started
+    select moment.now, moment.slot, ${hold} as hold, ${ms('s.not_before')} as not_before, ${ms('s.last_slot')} as last_slot, s.started::text as started
     from moment
     left join ${sync} s on s.name = $1::text and s.target = $2::text
   )
-  select now::text, slot::text, hold, not_before::text, last_slot::text, known, started,
+  select now::text, slot::text, hold, not_before::text, last_slot::text, started,
     pg_backend_pid() as backend,
     case when hold is null then pg_try_advisory_lock($9::bigint) end as locked
   from judged`,
@@ -100,7 +98,7 @@ export function claimTexts ({ sync, run }: Tables): Claim {
     /** The same as the claim without the lock, through a pool that is not the lock's. `$1`..`$8` -> {@link ClaimRow}, locked null. */
     look: `with ${moment}
   select moment.now::text, moment.slot::text, ${hold} as hold, ${ms('s.not_before')}::text as not_before, ${ms('s.last_slot')}::text as last_slot,
-    s.name is not null as known, s.started::text as started, pg_backend_pid() as backend,
+    s.started::text as started, pg_backend_pid() as backend,
     null::boolean as locked
   from moment
   left join ${sync} s on s.name = $1::text and s.target = $2::text`,
@@ -125,7 +123,7 @@ export function claimTexts ({ sync, run }: Tables): Claim {
     select * from ${sync} where name = $1::text and target = $2::text for update -- as the one who had to say its end has left it
   ),
   judged as materialized (
-    select moment.now, moment.slot, s.name is not null as known, s.started, s.watermark, s.cursor, s.backfill, s.pruned_at, s.attempt_slot, s.attempts,
+    select moment.now, moment.slot, s.started, s.watermark, s.cursor, s.backfill, s.pruned_at, s.attempt_slot, s.attempts,
       ${hold} as hold,
       ${missed} as missed,
       s.last_failure->>'reported' as reported,

@@ -14,7 +14,6 @@ export interface SlotRow {
   failures: number
   /** The run that served it, caught it up, or was its last. */
   run: string | null
-  now: string
 }
 
 /** What {@link Readings.hours} answers, a row an hour. */
@@ -69,11 +68,32 @@ export function readings (schemaName: string): Readings {
   const run = `${schema}.run`
 
   /**
+   * The first success from `slots.slot` on whose window holds an instant, as a query. Windows that end before are passed over, for a long gap
+   * has many slices. Where the first ones that reach it begin after it, so do all: a few are enough, or time that nobody fetched cost a look at all
+   * that came later.
+   */
+  const fetched = (instant: string): string => `select later.id
+        from (
+          select r.id, r.window_start
+          from ${run} r
+          where r.name = $1::text and r.target = $2::text and r.state = 'succeeded'
+            and r.slot >= ${at('slots.slot')} and r.window_end >= ${at(instant)}
+          order by r.slot, r.started_at
+          limit 20
+        ) as later
+        where later.window_start is null or later.window_start <= ${at(instant)}
+        limit 1`
+
+  /** Of which slots it is asked. As a condition of the join it would be looked at last, after every slot of the past was looked for. */
+  const unserved = 'ran.served_by is null and slots.slot < moment.slot and (ran.runs > 0 or slots.slot >= known.since)'
+
+  /**
    * What every slot came to, in `judged`. `$1` name, `$2` target, `$3` every, `$4` offset, `$5` since, `$6` until (each null for what
    * follows from the other and `$7`), `$7` the longest time looked at, `$8` how long runs are kept.
    *
-   * A slot is served by a run of its own. It is caught up by the first later success whose window holds its start; or by a backfill over
-   * the whole of it. Nobody knows of slots from before the first state row, and of those whose runs are pruned.
+   * A slot is served by a run of its own. It is caught up by the first later success whose window holds its end, if its start was fetched
+   * as well: windows follow on each other, and those of slices are often shorter than a slot. Or by a backfill over the whole of it. Nobody
+   * knows of slots from before the first state row, and of those whose runs are pruned.
    */
   const judged = `${moment},
   known as materialized (
@@ -115,30 +135,22 @@ export function readings (schemaName: string): Readings {
       end as state,
       coalesce(ran.runs, 0) as runs,
       coalesce(ran.failures, 0) as failures,
-      coalesce(ran.served_by, covering.id, ran.latest) as run,
-      moment.now
+      coalesce(ran.served_by, covering.id, ran.latest) as run
     from moment
     cross join slots
     left join known on true
     left join ran on ran.slot = slots.slot
     left join lateral (
-      select later.id
-      from (
-        select r.id, r.started_at, r.window_start, r.window_end
-        from ${run} r
-        where r.name = $1::text and r.target = $2::text and r.state = 'succeeded'
-          and r.slot > ${at('slots.slot')}
-        order by r.slot, r.started_at
-        limit 20
-      ) as later
-      where (later.window_start is null or later.window_start <= ${at('slots.slot')}) and later.window_end >= ${at('slots.slot')}
+      select reaching.id
+      from (${fetched('slots.slot + $3::bigint')}) as reaching
+      where ${unserved} and exists (${fetched('slots.slot')})
       union all
       select r.id
       from ${run} r
-      where r.name = $1::text and r.target = $2::text and r.slot is null and r.state = 'succeeded'
+      where ${unserved} and r.name = $1::text and r.target = $2::text and r.slot is null and r.state = 'succeeded'
         and r.window_start <= ${at('slots.slot')} and r.window_end >= ${at('slots.slot + $3::bigint')}
       limit 1
-    ) as covering on ran.served_by is null and slots.slot < moment.slot and (ran.runs > 0 or slots.slot >= known.since)
+    ) as covering on true
   )`
 
   return Object.freeze({
@@ -170,7 +182,7 @@ export function readings (schemaName: string): Readings {
 
     /** {@link judged} -> {@link SlotRow}, oldest first. */
     slots: `with ${judged}
-  select slot::text, state, runs, failures, run::text, now::text from judged order by slot`,
+  select slot::text, state, runs, failures, run::text from judged order by slot`,
 
     /** {@link judged}, counted by the hour they begin in -> {@link HourRow}, oldest first. */
     hours: `with ${judged},

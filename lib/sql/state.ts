@@ -6,7 +6,6 @@ export interface StateRow {
   now: string
   slot: string
   hold: string | null
-  known: boolean
   watermark: string | null
   last_slot: string | null
   not_before: string | null
@@ -43,7 +42,7 @@ export function stateTexts ({ sync }: Tables): State {
 
     /** `$1`..`$8` as for the hold -> {@link StateRow}. */
     state: `with ${moment}
-  select moment.now::text, moment.slot::text, ${hold} as hold, s.name is not null as known,
+  select moment.now::text, moment.slot::text, ${hold} as hold,
     ${ms('s.watermark')}::text as watermark, ${ms('s.last_slot')}::text as last_slot, ${ms('s.not_before')}::text as not_before,
     ${ms('s.paused_until')}::text as paused_until, s.succeeded_at is not null as succeeded, s.last_failure::text as last_failure,
     (${missed})::text as missed,

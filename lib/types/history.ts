@@ -65,7 +65,7 @@ export interface LastLook {
 /** Why a slot that nobody runs is not being run. */
 export type Hold = 'served' | 'first-run' | 'paused' | 'waiting' | 'spent' | 'late' | 'vanished'
 
-/** What a slot came to. `unknown`: it is from before the sync's first state row, or its runs are pruned. `pending`: it is not over. */
+/** What a slot came to. `unknown`: it is from before the sync's first state row, or its runs are pruned. `pending`: it is not over. `caught-up`: all of its time was fetched later. */
 export type SlotState = 'on-time' | 'caught-up' | 'failed' | 'missing' | 'pending' | 'unknown'
 
 export interface SlotRecord {
@@ -93,7 +93,7 @@ export interface Status {
   disabledBecause: string | null
   syncing: boolean
   holder: Holder | null
-  /** Of the run under way, in whichever process; of another's, as it was told at most a second before. */
+  /** Of the run under way, in whichever process; of another's, as it was told at most a second before, unless it was inside of a statement or transaction. */
   progress: Progress | null
   /** Set while a run of this process was told to stop and has not yet: the state it will end in. */
   aborted: RunState | null

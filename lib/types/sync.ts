@@ -5,7 +5,7 @@ export type TriggerAnswer =
   | {
     started: true
     runId: string
-    /** Resolves with the run's record once it has ended, whatever it came to. Never rejects. */
+    /** Resolves with the run's record once it has ended, whatever it came to; where it was cut into slices with that of the last, whose id is not `runId`. Never rejects. */
     finished: Promise<RunRecord>
   }
   | {

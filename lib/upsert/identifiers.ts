@@ -1,10 +1,6 @@
+import { identifier } from '../sql.js'
 import { FST_HOURLY_SYNC_UPSERT_INVALID_OPTION } from './errors.js'
 import { nameOf } from './values.js'
-
-/** An identifier as SQL takes it, the rules of pg's `escapeIdentifier`. */
-export function escapeIdentifier (name: string): string {
-  return `"${name.replaceAll('"', '""')}"`
-}
 
 /**
  * A table's name, escaped part by part.
@@ -21,5 +17,5 @@ export function escapeTable (table: string): string {
     throw new FST_HOURLY_SYNC_UPSERT_INVALID_OPTION('table', "a name such as 'orders', 'public.orders' or 'public.\"my.table\"'", nameOf(table))
   }
   return parts.slice(1).filter(part => part !== undefined)
-    .map(part => part.startsWith('"') ? part : escapeIdentifier(part)).join('.')
+    .map(part => part.startsWith('"') ? part : identifier(part)).join('.')
 }

@@ -1,9 +1,9 @@
 import { createHash } from 'node:crypto'
+import { identifier } from '../sql.js'
 import {
   FST_HOURLY_SYNC_UPSERT_GENERATED_COLUMN, FST_HOURLY_SYNC_UPSERT_INVALID_OPTION, FST_HOURLY_SYNC_UPSERT_MISSING_COLUMN,
   FST_HOURLY_SYNC_UPSERT_NO_INDEX, FST_HOURLY_SYNC_UPSERT_UNKNOWN_COLUMN
 } from './errors.js'
-import { escapeIdentifier } from './identifiers.js'
 import { upsertStatement } from './sql.js'
 import type { Catalog, Column, UniqueIndex } from './catalog.js'
 import type { UpsertOptions } from './options.js'
@@ -72,14 +72,14 @@ export function planFor (catalog: Catalog, given: string, names: string[], optio
           table: catalog.table,
           partitioned: catalog.partitioned,
           columns: columns.map((column, position) => ({
-            name: escapeIdentifier(column.name),
+            name: identifier(column.name),
             cast: column.cast(`u.v${position}`),
             // a key of a type with equal but different values (citext, numeric) is brought up to date like any column
             compared: !keys.includes(position) || inexact(position)
           })),
           keys: index.keys.map(({ operator, collation }, nth) => ({ position: keys[nth] as number, operator, collation })),
           predicate: index.predicate,
-          touch: touch.map(escapeIdentifier),
+          touch: touch.map(identifier),
           newerBy: version,
           repeats,
           direct

@@ -50,8 +50,13 @@ function encodeInteger (value: unknown): string | undefined {
   if (typeof value === 'string' && /^[+-]?\d+$/.test(value)) return String(BigInt(value.replace('+', '')))
 }
 
-function encodeNumber (value: unknown): string | undefined {
-  return typeof value === 'number' || typeof value === 'bigint' ? String(value) : encodeString(value)
+function encodeNumeric (value: unknown): string | undefined {
+  return typeof value === 'boolean' ? undefined : encodeText(value)
+}
+
+/** A column that is a float itself has lost no more than the number had. */
+function encodeFloat (value: unknown): string | undefined {
+  return typeof value === 'number' ? String(value) : encodeNumeric(value)
 }
 
 function encodeString (value: unknown): string | undefined {
@@ -98,7 +103,8 @@ function encodeJson (value: unknown): string | undefined {
 }
 
 const integer: Encoder = { expected: 'an integer (number, bigint or string)', encode: encodeInteger }
-const number: Encoder = { expected: 'a number, bigint or string', encode: encodeNumber }
+const numeric: Encoder = { expected: 'a number, bigint or string', encode: encodeNumeric }
+const float: Encoder = { expected: numeric.expected, encode: encodeFloat }
 const text: Encoder = { expected: 'a string, number, bigint or boolean', encode: encodeText }
 const string: Encoder = { expected: 'a string', encode: encodeString }
 const instant: Encoder = { expected: 'a Date or an ISO string', encode: encodeInstant }
@@ -110,9 +116,9 @@ const builtIn: Record<string, Encoder> = {
   int4: integer,
   int8: integer,
   oid: integer,
-  float4: number,
-  float8: number,
-  numeric: number,
+  float4: float,
+  float8: float,
+  numeric,
   bool: { expected: 'a boolean', encode: encodeBoolean },
   uuid: { expected: 'a uuid as a string', encode: encodeUuid },
   date: { expected: 'a Date or an ISO string', encode: encodeDate },

@@ -170,7 +170,7 @@ t.test('two hundred listeners come and go, and nothing of them stays', async t =
 async function byHand (t: any, hub: Partial<Hub>, newest: () => Promise<any[]> = async () => []): Promise<{ url: string, port: number, app: any }> {
   const app = Fastify()
   t.teardown(async () => await app.close())
-  const handle = streamEvents({ size: 0, add () {}, remove () {}, close () {}, ...hub }, newest)
+  const handle = streamEvents({ size: 0, news: 0, add () {}, remove () {}, close () {}, ...hub }, newest)
   app.get('/events', handle)
   const url = await app.listen({ host: '127.0.0.1', port: 0 })
   return { url: `${url}/events`, port: Number(new URL(url).port), app }
@@ -182,6 +182,7 @@ t.test('a client of HTTP/2 listens as well', async t => {
   const written = gate()
   const hub: Hub = {
     size: 0,
+    news: 0,
     add: listener => {
       listener.write('data: 1\n\n')
       written.passed.then(() => listener.end())

@@ -127,6 +127,20 @@ t.test('with listeners, however many, there is a look a second, until the last i
   t.equal(feeds(), 2, 'with eyes that have not seen what is old')
 })
 
+t.test('there is news before those who listen hear of it, and for the first of them', async t => {
+  const { hub, clock, pass } = hubOver(() => clock.elapsed() === 1_000 ? [run] : [])
+  const [one, two] = [listener(), listener()]
+  t.equal(hub.news, 0)
+  hub.add(one, [])
+  hub.add(two, [])
+  t.equal(hub.news, 1)
+  const heard: number[] = []
+  one.write = () => { heard.push(hub.news) }
+  await pass(3_000)
+  t.strictSame(heard, [2])
+  t.equal(hub.news, 2, 'and none while nothing happens')
+})
+
 t.test('who comes late is told what goes on, after what he missed', async t => {
   const { hub, pass } = hubOver()
   const [first, late] = [listener(), listener()]

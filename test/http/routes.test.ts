@@ -1,8 +1,10 @@
 import t from 'tap'
 import Fastify from 'fastify'
 import hourlySync from '../../index.js'
+import { serveSync } from '../helpers/dashboards.js'
 import { faults, httpHost } from '../helpers/http.js'
 import { setStage } from '../helpers/host.js'
+import { listen } from '../helpers/listen.js'
 import { startPostgres } from '../helpers/postgres.js'
 import { HOUR, mixedRuns, seed, type Seeded } from '../helpers/seed.js'
 import { gate, until } from '../helpers/until.js'
@@ -365,6 +367,32 @@ t.test('the page is sent with what keeps it to itself', async t => {
   for (const [, asset] of body.matchAll(/(?:href|src)="(assets\/[^"]+)"/g)) t.equal((await ask(`/${asset!}`)).statusCode, 200, asset!)
   t.match((await ask('/assets/dashboard.js?v=1')).headers, { 'cache-control': /immutable/, 'content-type': 'text/javascript; charset=utf-8', 'x-content-type-options': 'nosniff' })
   t.match((await ask('/assets/dashboard.css')).headers, { 'cache-control': 'no-cache', 'content-type': 'text/css; charset=utf-8' })
+})
+
+t.test('twenty who ask for the page at once cost what one does', async t => {
+  const stage = await setStage(t, cluster)
+  await (await stage.host()).sync.runOnce()
+  const cost = async (viewers: number): Promise<number> => {
+    const { app, ask } = await httpHost(t, stage)
+    let asked = 0
+    ;(app as any).pg.pool.on('acquire', () => { asked++ })
+    const pages = await Promise.all(Array.from({ length: viewers }, async () => await ask('/')))
+    t.equal(new Set(pages.map(({ body }) => body)).size, 1)
+    return asked
+  }
+  t.equal(await cost(20), await cost(1))
+})
+
+t.test('who begins to listen is given no page from before', async t => {
+  const stage = await setStage(t, cluster)
+  const { app, url } = await serveSync(t, stage)
+  await app.hourlySync.get().runOnce()
+  const read = async (): Promise<string> => await (await fetch(url)).text()
+  t.notMatch(await read(), 'manual')
+  const answer = await app.triggerSync()
+  t.ok(answer.started && await answer.finished)
+  await listen(t, `${url}events`)
+  t.match(await read(), 'manual')
 })
 
 t.test('secrets are taken out before anything is stored, logged or shown', async t => {

@@ -19,6 +19,7 @@ t.test('isTransient', async t => {
     ]),
     ['what AbortSignal.timeout() aborts with', new DOMException('The operation was aborted due to timeout', 'TimeoutError')],
     ['what fetch hides in its cause', withCause(withCode('ECONNRESET'))],
+    ['what undici throws for 503', Object.assign(withCode('UND_ERR_RESPONSE_STATUS_CODE'), { status: 503, statusCode: 503 })],
     ['a status in the cause of a cause', withCause(withCause({ status: 503 }))],
     ['a TransientSyncError as the cause', withCause(new TransientSyncError('x'))],
     ['a refused connection to several addresses', withCause(Object.assign(new AggregateError([withCode('ECONNREFUSED'), withCode('ECONNREFUSED')]), { code: 'ECONNREFUSED' }))]
@@ -33,6 +34,7 @@ t.test('isTransient', async t => {
     ['a name alone', Object.assign(new Error('x'), { name: 'TransientSyncError' })],
     ...[200, 304, 400, 401, 403, 404, 409, 422, 500, 501, 505].map((status): [string, unknown] => [`status ${status}`, { status }]),
     ['what AbortController.abort() aborts with', new DOMException('This operation was aborted', 'AbortError')],
+    ...[401, 403, 404].map((status): [string, unknown] => [`undici's ${status}`, Object.assign(withCode('UND_ERR_RESPONSE_STATUS_CODE'), { status, statusCode: status })]),
     ['a status in a text', { status: '503' }],
     ['a number as the code', withCode(503)],
     ['a unique violation', withCode('23505')],

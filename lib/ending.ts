@@ -3,7 +3,7 @@ import type { Plan, Started } from './begin.js'
 import type { Context } from './context.js'
 import { type Clock, within } from './clock.js'
 import { FST_HOURLY_SYNC_LOCK_LOST, FST_HOURLY_SYNC_UNAVAILABLE } from './errors.js'
-import { asError, errorRecord, isTransient, logged } from './failure.js'
+import { asError, errorRecord, isTransient, logged, messageOf } from './failure.js'
 import { lockHalves } from './lock-key.js'
 import { type Begun, isRecorded, toRecord, unrecorded, worker } from './record.js'
 import { retryDelay } from './schedule.js'
@@ -69,7 +69,7 @@ export async function recordEnd (parts: Parts): Promise<Ended> {
       else await prune(parts, ended.now!)
     } catch (failure) {
       log.warn({ err: logged(asError(failure), parts.context.settings.redact) }, 'the end of the run could not be recorded on its session')
-      unanswered = new FST_HOURLY_SYNC_LOCK_LOST(`its end was not recorded, ${asError(failure).message}`, { cause: failure })
+      unanswered = new FST_HOURLY_SYNC_LOCK_LOST(`its end was not recorded, ${messageOf(asError(failure))}`, { cause: failure })
       session.destroy()
     }
   }

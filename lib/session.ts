@@ -27,7 +27,7 @@ import { again } from './again.js'
 import { type Clock, within } from './clock.js'
 import type { Lease } from './connections.js'
 import { FST_HOURLY_SYNC_LOCK_LOST, FST_HOURLY_SYNC_POOLED, FST_HOURLY_SYNC_RUN_ENDED, FST_HOURLY_SYNC_UNAVAILABLE } from './errors.js'
-import { asError, endsSession } from './failure.js'
+import { asError, endsSession, messageOf } from './failure.js'
 import { type Inside, lend, type Lent } from './lend.js'
 import { createQueue } from './queue.js'
 import { ours } from './sql.js'
@@ -99,7 +99,7 @@ export function createSession ({ lease, clock, inside, backend, proof, unlock, h
 
   const lose = (why: Error): void => {
     if (lost !== undefined || destroyed) return
-    lost = why instanceof FST_HOURLY_SYNC_LOCK_LOST ? why : new FST_HOURLY_SYNC_LOCK_LOST(why.message, { cause: why })
+    lost = why instanceof FST_HOURLY_SYNC_LOCK_LOST ? why : new FST_HOURLY_SYNC_LOCK_LOST(messageOf(why), { cause: why })
     end() // at once: what is under way fails, and nothing more of this run can arrive
     tell(lost)
   }

@@ -6,7 +6,7 @@ import { conduct, type Conducted } from './run.js'
 import type { Session } from './session.js'
 
 /** What is done under one lock: a run, its further slices, or a backfill with the due slots in between. */
-export interface Serving extends Omit<Conducted, 'begun'> {
+export interface Serving extends Omit<Conducted, 'begun' | 'wasCut'> {
   /** Id of the first run. */
   readonly id: string
   /** Resolves once the lock is given back, with the end of the last run; of a backfill, with that of its last slice. Never rejects. */
@@ -33,6 +33,7 @@ export function serve ({ context, session, first }: Parts): Serving {
   /** The run after the one that has ended, or nothing when all is done. */
   async function next (ended: Ended): Promise<Started | undefined> {
     if (closing !== undefined || session.lost !== undefined) return undefined
+    if (conducted.wasCut || !conducted.settled) return undefined // never two functions of a host side by side
     const { state } = ended.record
     if (state === 'succeeded' && ended.advanced) {
       const further = started.backfill === null ? await proceed(context, session, started) : undefined

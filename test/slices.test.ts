@@ -413,6 +413,52 @@ t.test('backfill', async t => {
     t.equal(backends.size, 1)
   })
 
+  t.test('begins no further slice beside a due slot that ignores its timeout', async t => {
+    const stage = await setStage(t, cluster)
+    await stage.clock.at('2025-03-10T10:00:00Z')
+    const order: string[] = []
+    const on = gate()
+    const { sync } = await stage.host({
+      maxWindow: '1h',
+      timeout: 2_000,
+      abandonAfter: 100,
+      sync: async run => {
+        order.push(run.trigger)
+        if (run.trigger === 'backfill') await stage.clock.at('2025-03-10T11:00:00Z')
+        else if (order.length > 1) await on.passed
+      }
+    })
+    await sync.runOnce()
+    const answer = await sync.backfill({ since, until: upTo })
+    t.match(answer.started && await answer.finished, { state: 'succeeded', trigger: 'backfill', slice: 1 })
+    t.strictSame(order, ['schedule', 'backfill', 'schedule'])
+    t.match(await sync.trigger(), { started: false, reason: 'running' }, 'this process takes no other run before it settles')
+    t.match(await sync.status(), { backfill: { position: new Date(since.getTime() + HOUR) } }, 'and the backfill can be resumed')
+    on.open()
+    await until(async () => (await sync.trigger()).started)
+  })
+
+  t.test('begins no further slice on a session that was taken from a due slot', async t => {
+    const stage = await setStage(t, cluster)
+    await stage.clock.at('2025-03-10T10:00:00Z')
+    const order: string[] = []
+    const { sync, log } = await stage.host({
+      maxWindow: '1h',
+      timeout: 2_000,
+      abandonAfter: 100,
+      sync: async run => {
+        order.push(run.trigger)
+        if (run.trigger === 'backfill') await stage.clock.at('2025-03-10T11:00:00Z')
+        else if (order.length > 1) await run.transaction(async tx => { for (;;) await tx.query('select pg_sleep(0.01)') })
+      }
+    })
+    await sync.runOnce()
+    const answer = await sync.backfill({ since, until: upTo })
+    t.match(answer.started && await answer.finished, { state: 'succeeded', trigger: 'backfill', slice: 1 })
+    t.strictSame(order, ['schedule', 'backfill', 'schedule'])
+    t.strictSame(log.said('the next slice could not begin'), [])
+  })
+
   t.test('ends with its signal, and can be resumed', async t => {
     const stage = await setStage(t, cluster)
     const started = gate()

@@ -12,7 +12,7 @@ t.beforeEach(async () => { await cluster.query('truncate orders') })
 const saved = async (): Promise<number[]> => (await cluster.query('select id from orders order by id')).rows.map(({ id }) => id)
 
 /** Texts that are in one statement of ours only. */
-const FINISH = "$7::text <> 'succeeded'"
+const FINISH = '$25::jsonb'
 const UNLOCK = 'pg_advisory_unlock($1'
 
 const backendOf = async (run: SyncRun): Promise<number> => (await run.query('select pg_backend_pid() as pid')).rows[0].pid

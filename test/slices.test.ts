@@ -91,13 +91,14 @@ t.test('a failure in the middle resumes at the slice that failed, and the slot c
   t.strictSame((await stage.state()).last_slot, new Date('2025-03-10T15:00:00Z'))
 })
 
-t.test('a slice that keeps the watermark is the last of its run', async t => {
+t.test('a slice that keeps the watermark is the last of its run, and serves its slot', async t => {
   const stage = await setStage(t, cluster)
   let runs = 0
   const { sync } = await stage.host({ maxWindow: '1h', sync: async () => { runs++; return { advance: false } }, initialSince: '5h' })
   t.match(await sync.runOnce(), { outcome: 'succeeded', run: { slice: 1 } })
   t.equal(runs, 1)
-  t.equal((await stage.state()).watermark, null)
+  t.match(await stage.state(), { watermark: null, last_slot: new Date('2025-03-10T10:00:00Z'), succeeded_at: Date })
+  t.match(await sync.runOnce(), { outcome: 'not-due', reason: 'served' })
 })
 
 t.test('timeout is per slice', async t => {

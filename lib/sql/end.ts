@@ -14,6 +14,9 @@ const notBefore = ({ delay, atLeast, slot, every }: Record<'delay' | 'atLeast' |
           case when ${delay}::bigint is not null then least(ended.finished_at + ${delay}::bigint * interval '1 millisecond', ${at(`${slot}::bigint + ${every}::bigint`)}) end,
           ended.finished_at + ${atLeast}::bigint * interval '1 millisecond')`
 
+/** Whether a finish serves its slot. */
+const serves = "($7::text = 'succeeded' and $8::bigint is not null and ($23::int = $24::int or not $16::boolean))"
+
 /** Texts of an end. */
 export interface End {
   finish: string
@@ -31,7 +34,7 @@ export function endTexts ({ sync, run }: Tables): End {
      * `$19` whether the failure counts as an attempt, `$20` milliseconds until a retry may begin (null: at once), `$21` a lower bound of
      * the same that also holds beyond the slot, `$22` the slot when its failure is handed to the host,
      * `$23` slice, `$24` slices, `$25` where a backfill goes on (null: as it was; a JSON null: it is done) -> {@link FinishRow}. The slot is
-     * served with the last slice.
+     * served with the last slice, and with one that does not move the watermark, after which there is none.
      *
      * Rows of ours read before and written after are safe: nobody else writes them without the lock.
      */
@@ -49,11 +52,11 @@ export function endTexts ({ sync, run }: Tables): End {
     update ${sync} s set
       started = null,
       deaths = 0,
-      last_slot = case when $7::text <> 'succeeded' or $8::bigint is null or $23::int < $24::int then s.last_slot
+      last_slot = case when not ${serves} then s.last_slot
         when ${ms('s.last_slot')} between $8::bigint and $8::bigint + $18::bigint then s.last_slot
         else ${at('$8::bigint')} end,
-      last_every = case when $7::text = 'succeeded' and $8::bigint is not null and $23::int = $24::int then $18::bigint else s.last_every end,
-      succeeded_at = case when $7::text = 'succeeded' and $8::bigint is not null and $23::int = $24::int then ended.finished_at else s.succeeded_at end,
+      last_every = case when ${serves} then $18::bigint else s.last_every end,
+      succeeded_at = case when ${serves} then ended.finished_at else s.succeeded_at end,
       backfill = nullif(coalesce($25::jsonb, s.backfill), 'null'),
       watermark = case when $16::boolean then greatest(s.watermark, ended.window_end) else s.watermark end,
       cursor = case when $16::boolean then coalesce($17::jsonb, s.cursor) else s.cursor end,

@@ -84,7 +84,7 @@ async function finish ({ context, session, started, verdict, limit }: Parts, err
   const { classid, objid } = lockHalves(key)
   const result = verdict.state === 'succeeded' ? verdict.result : undefined
   const wait = verdict.state === 'succeeded' ? undefined : retryIn(context, begun.attempt, verdict.error)
-  const advanced = result !== undefined && result.advance !== false
+  const advanced = advances(verdict)
   const asked = session.own<FinishRow>(statements.finish, [
     settings.name, '', classid, objid, begun.id, begun.trigger, verdict.state, begun.slot, begun.attempt, begun.since, begun.until, begun.at,
     `${worker.host}:${worker.pid}`, json(result?.stats), json(error ?? undefined), advanced && backfill === null, json(result?.cursor),
@@ -95,6 +95,10 @@ async function finish ({ context, session, started, verdict, limit }: Parts, err
   const [found] = await limited(clock, asked, limit(), RECORDING)
   if (!isRecorded(found)) return undefined
   return { record: toRecord(found), now: Number(found.now), told: clock.elapsed(), notBefore: found.not_before === null ? null : Number(found.not_before), advanced }
+}
+
+function advances (verdict: Verdict): boolean {
+  return verdict.state === 'succeeded' && verdict.result.advance !== false
 }
 
 /** Held: the process must live to see the end recorded. */
@@ -125,7 +129,14 @@ async function recordLost ({ context, session, started, verdict, limit, lasted, 
       begun.slice, begun.slices
     ], limit())
     const [row] = await limited(clock, asked, limit(), RECORDING)
-    return { record: toRecord(row!), now: Number(row!.now), told: clock.elapsed(), notBefore: row!.not_before === null ? null : Number(row!.not_before), advanced: false }
+    const record = toRecord(row!)
+    return {
+      record,
+      now: Number(row!.now),
+      told: clock.elapsed(),
+      notBefore: row!.not_before === null ? null : Number(row!.not_before),
+      advanced: record.state === 'succeeded' && advances(verdict)
+    }
   } catch (failure) {
     log.warn({ err: logged(asError(failure), settings.redact) }, 'the end of the run could not be recorded: the next holder of the lock finds that it vanished')
     return { ...nothing, record: unrecorded(settings.name, begun, state, lasted, kept) }

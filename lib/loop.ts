@@ -78,10 +78,11 @@ export function afterLook (settings: Settings, outcome: string, look: Look | nul
 }
 
 /** How long to sleep after a run, milliseconds. */
-export function afterRun (settings: Settings, { record, notBefore, now: recorded }: Ended, now: number, chance: number): number {
+export function afterRun (settings: Settings, { record, notBefore, now: recorded, advanced }: Ended, now: number, chance: number): number {
   const slot = record.slot!.getTime()
   const slotIn = now >= slot + settings.every ? 0 : untilNextSlot(settings, now, chance)
-  if (record.state === 'succeeded') return slotIn
+  const isLeft = advanced && record.slice < record.slices // the next slice did not begin
+  if (record.state === 'succeeded') return isLeft ? Math.min(settings.standby, slotIn) : slotIn
   const isFailure = record.state === 'failed' || record.state === 'timed-out'
   if (!isFailure || recorded === null) return Math.min(settings.standby, slotIn) // the slot is due at once, but not in a circle
   return notBefore !== null && notBefore > now ? Math.min(notBefore - now, slotIn) : slotIn

@@ -32,7 +32,7 @@ export function serve ({ context, session, first }: Parts): Serving {
 
   /** The run after the one that has ended, or nothing when all is done. */
   async function next (ended: Ended): Promise<Started | undefined> {
-    if (closing !== undefined || session.lost !== undefined) return undefined
+    if (closing !== undefined || !session.usable) return undefined
     if (conducted.wasCut || !conducted.settled) return undefined // never two functions of a host side by side
     const { state } = ended.record
     if (state === 'succeeded' && ended.advanced) {

@@ -1,6 +1,7 @@
 import t from 'tap'
 import { afterLook, afterRun, startLoop } from '../lib/loop.js'
 import { parseOptions } from '../lib/options.js'
+import { startCuttingProxy } from './helpers/cutting-proxy.js'
 import { handClock } from './helpers/hand-clock.js'
 import { levels, setStage } from './helpers/host.js'
 import { startPostgres } from './helpers/postgres.js'
@@ -33,10 +34,15 @@ t.test('how long a loop sleeps after a look', async t => {
 })
 
 t.test('how long a loop sleeps after a run', async t => {
-  const ended = (state: string, notBefore: number | null = null, now: number | null = 0): any => ({ record: { state, slot: new Date(at('10:00:00')) }, now, notBefore })
+  const ended = (state: string, notBefore: number | null = null, now: number | null = 0): any => ({ record: { state, slot: new Date(at('10:00:00')), slice: 1, slices: 1 }, now, notBefore, advanced: state === 'succeeded' })
+  const slice = (slice: number, advanced: boolean): any => ({ record: { state: 'succeeded', slot: new Date(at('10:00:00')), slice, slices: 3 }, now: 0, notBefore: null, advanced })
   const cases: Array<[string, number, any, number]> = [
     ['a success: until the next slot', toNext, ended('succeeded'), at('10:20:00')],
     ['a success that took longer than its slot: not at all', 0, ended('succeeded'), at('11:00:00')],
+    ['a success of the last slice: until the next slot', toNext, slice(3, true), at('10:20:00')],
+    ['a success after which the next slice did not begin: a standby', 15_000, slice(2, true), at('10:20:00')],
+    ['the same at the end of a slot: until the next', 2_001, slice(2, true), at('10:59:58')],
+    ['a slice that keeps the watermark, and is the last: until the next slot', toNext, slice(1, false), at('10:20:00')],
     ['a failure: as long as it rests', 5 * MINUTE, ended('failed', at('10:25:00')), at('10:20:00')],
     ['a failure that need not rest: until the next slot', toNext, ended('failed'), at('10:20:00')],
     ['a failure that rests beyond the slot: until the next', toNext, ended('timed-out', at('12:00:00')), at('10:20:00')],
@@ -158,6 +164,20 @@ t.test('a loop that lost the lock of its run looks again after a standby', async
   t.equal(await loop.rests(), 15_000)
   await loop.look()
   t.strictSame((await stage.history()).map(({ state }) => state), ['lock-lost', 'succeeded'])
+})
+
+t.test('a loop whose next slice could not begin goes on after a standby', async t => {
+  const stage = await setStage(t, cluster)
+  await stage.clock.at('2025-03-10T10:00:00Z')
+  const proxy = await startCuttingProxy(t, cluster.port)
+  let starts = 0
+  const loop = stage.looping({ maxWindow: '1h', initialSince: '3h', sync: async () => { if (++starts === 2) proxy.cut('$25::jsonb', 'after') } },
+    { connectionString: cluster.url().replace(`:${cluster.port}/`, `:${proxy.port}/`) })
+  t.equal(await loop.rests(), 15_000, 'the end of its second slice stands, its answer is lost')
+  t.strictSame(loop.log.said('the next slice could not begin'), [])
+  await loop.look()
+  t.strictSame((await stage.history()).map(({ state, slice, slices }) => [state, slice, slices]), [['succeeded', 1, 3], ['succeeded', 2, 3], ['succeeded', 1, 2], ['succeeded', 2, 2]])
+  t.match(await stage.state(), { last_slot: new Date(at('10:00:00')) })
 })
 
 t.test('a loop waits while the run before is not over in this process', async t => {

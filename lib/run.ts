@@ -42,8 +42,8 @@ type Settled = { result: SyncResult } | { error: Error }
 /** At close, what is left of `closeTimeout` for recording the end. Milliseconds. */
 const LAST_WORDS = 500
 
-/** Otherwise. */
-const FINISH_LIMIT = 10_000
+/** Otherwise, and for beginning the next slice. */
+export const FINISH_LIMIT = 10_000
 
 /**
  * Makes one run of a sync whose lock is held and whose start is noted: calls the host's function, watches time, lock and

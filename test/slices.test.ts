@@ -3,6 +3,7 @@ import fc from 'fast-check'
 import pg from 'pg'
 import t, { type Test } from 'tap'
 import type { SyncRun } from '../lib/types.js'
+import { handClock } from './helpers/hand-clock.js'
 import { setStage, type Stage } from './helpers/host.js'
 import { startPostgres } from './helpers/postgres.js'
 import { gate, until } from './helpers/until.js'
@@ -149,6 +150,33 @@ t.test('a close between slices begins no further one', async t => {
   await host.app.close()
   t.match(answer.started && await answer.finished, { state: 'interrupted', slice: 1 })
   t.equal((await stage.history()).length, 1)
+})
+
+t.test('a close is not held up by a slice that cannot begin', async t => {
+  const stage = await setStage(t, cluster)
+  const { app, sync } = await stage.host({ maxWindow: '1h', initialSince: '3h', closeTimeout: '1s' })
+  await stage.host({ name: 'other' }).then(async other => await other.sync.runOnce()) // makes the tables
+  const hurdle = await setHurdle(t, stage, "new.started->>'slice' = '2'")
+  const answer = await sync.trigger()
+  await hurdle.met()
+  await app.close() // the pool waits for its last client
+  t.match(answer.started && await answer.finished, { state: 'succeeded', slice: 1 })
+  await hurdle.lift()
+})
+
+t.test('a slice that cannot begin is given up after ten seconds', async t => {
+  const stage = await setStage(t, cluster)
+  const hands = handClock()
+  await stage.host({ name: 'other' }).then(async other => await other.sync.runOnce()) // makes the tables
+  const { sync, log } = stage.bare({ maxWindow: '1h', initialSince: '3h' }, hands)
+  const hurdle = await setHurdle(t, stage, "new.started->>'slice' = '2'")
+  const ended = sync.runOnce()
+  await hurdle.met()
+  await hands.advance(10_000)
+  t.match(await ended, { outcome: 'succeeded', run: { slice: 1, slices: 3 } })
+  t.match(log.said('the next slice could not begin'), [{ err: { code: 'FST_HOURLY_SYNC_UNAVAILABLE' } }])
+  await hurdle.lift()
+  await until(async () => await stage.holders() === 0)
 })
 
 t.test('a session lost as a further slice begins leaves the slot due, and no lock', async t => {

@@ -78,8 +78,9 @@ export interface SessionOptions {
   holder: () => Promise<number | undefined>
 }
 
-/** How long a look on the own session, or an unlock, may take. Milliseconds. */
+/** How long a look on the own session, a rollback of what the host has left, or an unlock, may take. Milliseconds. */
 const ANSWER_LIMIT = 5_000
+const ROLLBACK_LIMIT = 1_000
 const UNLOCK_LIMIT = 1_000
 
 /** Proofs that one statement may hold up before another session is asked: as many heartbeats as the server waits for a session that is idle. */
@@ -193,7 +194,7 @@ export function createSession ({ lease, clock, inside, backend, proof, unlock, h
       seized = true
       if (wire.busy()) return end() // it may never come to an end
       queue = createQueue() // the turn that the host has not given back is void
-      await rollback()
+      await within(clock, rollback(), { ms: ROLLBACK_LIMIT, held: true, late: () => new FST_HOURLY_SYNC_UNAVAILABLE('the rollback', ROLLBACK_LIMIT) }).catch(end)
     },
     busy,
     async prove () {

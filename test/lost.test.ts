@@ -164,6 +164,24 @@ t.test('an unlock that nobody answers ends the session, and so the lock', async 
   t.match(await sync.runOnce({ force: true }), { outcome: 'succeeded' })
 })
 
+t.test('a rollback that nobody answers ends the session, and the end of an abandoned run is recorded', async t => {
+  const stage = await setStage(t, cluster)
+  const proxy = await startCuttingProxy(t, cluster.port)
+  const { sync } = await stage.host({
+    timeout: 100,
+    abandonAfter: 100,
+    sync: async run => await run.transaction(async tx => {
+      await tx.query('insert into orders values (1)')
+      proxy.cut('rollback', 'never')
+      await new Promise(() => {})
+    })
+  }, { connectionString: cluster.url().replace(`:${cluster.port}/`, `:${proxy.port}/`) })
+  t.match(await sync.runOnce(), { outcome: 'timed-out' })
+  t.match(await stage.history(), [{ state: 'timed-out' }])
+  await until(async () => await stage.holders() === 0)
+  t.strictSame(await saved(), [])
+})
+
 // the lock goes, the session stays
 
 t.test('a lock that is gone is noticed by the next proof', async t => {

@@ -150,7 +150,7 @@ export function conduct ({ context, session, started }: Parts): Conducted {
     over.abort()
     announcing.abort()
     lent.end()
-    if (session.usable && session.busy()) await session.seize() // the run was cut
+    if (wasCut && session.usable && session.busy()) await session.seize() // of a run that was not, only a proof can be under way
     const verdict: Verdict = aborted ?? ('error' in settled ? { state: 'failed', error: settled.error } : { state: 'succeeded', result: settled.result })
     return await recordEnd({ context, session, started, run, log, verdict, limit: () => finishLimit, lasted: Math.round(clock.elapsed() - start) })
   }

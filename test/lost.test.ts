@@ -1,6 +1,8 @@
+import pg from 'pg'
 import t, { type Test } from 'tap'
 import type { SyncRun } from '../lib/types.js'
 import { startCuttingProxy } from './helpers/cutting-proxy.js'
+import { handClock } from './helpers/hand-clock.js'
 import { levels, setStage, type Stage } from './helpers/host.js'
 import { startPostgres } from './helpers/postgres.js'
 import { gate, until } from './helpers/until.js'
@@ -196,6 +198,26 @@ t.test('a lock that is gone is noticed by the next proof', async t => {
   })
   t.match(await sync.runOnce(), { outcome: 'lock-lost' })
   t.match(reason, { code: 'FST_HOURLY_SYNC_LOCK_LOST' })
+})
+
+t.test('a proof under way as the run ends does not cost it its success', async t => {
+  const stage = await setStage(t, cluster)
+  const hands = handClock()
+  const on = gate()
+  const { sync } = stage.bare({ heartbeat: '20s', sync: run => { run.upsert('orders', (async function * () { await on.passed })(), { key: ['id'] }) } }, hands) // nobody awaits it
+  const outcome = sync.runOnce()
+  await until(async () => await stage.holders().catch(() => 0) === 1)
+  const client = new pg.Client({ connectionString: cluster.url() })
+  await client.connect()
+  t.teardown(async () => await client.end())
+  const { rows: [{ pid }] } = await client.query('select pg_backend_pid() as pid')
+  await client.query('begin; lock table pg_locks in access exclusive mode') // the proof looks there
+  await hands.advance(20_000)
+  await until(async () => (await stage.query('select from pg_stat_activity where $1 = any (pg_blocking_pids(pid))', [pid])).rowCount === 1)
+  on.open()
+  await new Promise(resolve => setImmediate(resolve)) // the upsert ends, and with it the run
+  await client.query('rollback')
+  t.match(await outcome, { outcome: 'succeeded' })
 })
 
 t.test('a lock that is there is proven again and again', async t => {

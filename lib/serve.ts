@@ -62,16 +62,22 @@ export function serve ({ context, session, first }: Parts): Serving {
       const late = (): Error => new FST_HOURLY_SYNC_UNAVAILABLE('the begin of the next slice', FINISH_LIMIT)
       const further = await within(clock, next(ended), { ms: FINISH_LIMIT, held: true, late })
       if (further === undefined) return false
+      conducted = conduct({ context, session, started: further })
       started = further
     } catch (error) {
-      context.log.warn({ err: logged(asError(error), settings.redact) }, 'the next slice could not begin')
       session.destroy()
+      sayNotBegun(error)
       return false
     }
-    conducted = conduct({ context, session, started })
     if (closing !== undefined) conducted.close(closing)
     else if (stopped !== undefined && started.backfill !== null) conducted.close(stopped)
     return true
+  }
+
+  function sayNotBegun (error: unknown): void {
+    try {
+      context.log.warn({ err: logged(asError(error), settings.redact) }, 'the next slice could not begin')
+    } catch {} // the logger may be what did not work; an unhandled rejection would end the process
   }
 
   async function carryOut (): Promise<Ended> {

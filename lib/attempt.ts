@@ -24,7 +24,7 @@ export interface Request {
   hurry: boolean
   /** The window of a backfill, epoch milliseconds. */
   backfill?: { since: number, until: number }
-  /** Calls the attempt off while it waits for a connection. */
+  /** Calls the attempt off as long as its run has not begun. */
   signal?: AbortSignal
 }
 
@@ -90,7 +90,7 @@ export function createRunner (context: Context): Runner {
         return notStarted(bar)
       })
     } catch (error) {
-      const bar = barred() ?? (request.signal?.aborted === true ? 'closing' : undefined)
+      const bar = barred() ?? (isStopped(request) ? 'stopped' : undefined)
       if (bar !== undefined) return notStarted(bar) // the wait was called off, or would have been
       const refused = refusal(error, settings.schema, settings.redact)
       if (refused.outcome === 'refused') context.forget()
@@ -122,6 +122,10 @@ export function createRunner (context: Context): Runner {
     if (locked !== true) {
       lease.giveBack()
       return locked === null ? notStarted('not-due', seen!.hold, seen) : notStarted('running', null, seen)
+    }
+    if (isStopped(request)) { // while it looked: the first look takes seconds
+      lease.destroy()
+      return notStarted('stopped')
     }
     const session = createSession({
       lease,
@@ -234,6 +238,10 @@ export function createRunner (context: Context): Runner {
       while (underWay.size > 0) await Promise.allSettled(underWay)
     }
   }
+}
+
+function isStopped ({ signal }: Request): boolean {
+  return signal?.aborted === true
 }
 
 function notStarted (outcome: NotStarted, reason: string | null = null, look: Look | null = null): Attempt & { started: false } {

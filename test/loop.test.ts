@@ -1,3 +1,4 @@
+import pg from 'pg'
 import t from 'tap'
 import { afterLook, afterRun, startLoop } from '../lib/loop.js'
 import { parseOptions } from '../lib/options.js'
@@ -192,6 +193,26 @@ t.test('a loop waits while the run before is not over in this process', async t 
   t.equal(await loop.rests(), 15_000)
   t.match(await loop.sync.status(), { lastLook: { outcome: 'running', reason: null } })
   on.open()
+})
+
+t.test('a loop that is stopped during its look begins no run', async t => {
+  const stage = await setStage(t, cluster)
+  await stage.clock.at('2025-03-10T10:00:00Z')
+  await stage.host({ name: 'other' }).then(async other => await other.sync.runOnce()) // makes the tables
+  const client = new pg.Client({ connectionString: cluster.url() })
+  await client.connect()
+  t.teardown(async () => await client.end())
+  const { rows: [{ pid }] } = await client.query('select pg_backend_pid() as pid')
+  await client.query(`begin; lock table ${stage.schema}.sync`)
+  const { sync } = stage.bare()
+  sync.start()
+  await until(async () => (await stage.query('select from pg_stat_activity where $1 = any (pg_blocking_pids(pid))', [pid])).rowCount === 1)
+  sync.stop()
+  await client.query('rollback')
+  t.match(await until(async () => (await sync.status()).lastLook), { outcome: 'stopped', reason: null })
+  t.match(await sync.runs(), [])
+  await until(async () => (await stage.query("select from pg_locks where locktype = 'advisory'")).rowCount === 0, 'its lock is gone')
+  t.match(await sync.runOnce(), { outcome: 'succeeded' })
 })
 
 t.test('that a slot is not due is said once a slot, at debug', async t => {

@@ -566,7 +566,7 @@ t.test('backfill', async t => {
     const answering = sync.backfill({ since, until: upTo, signal: stop.signal })
     await until(() => pool.waitingCount === 1)
     stop.abort(new Error('enough'))
-    t.match(await answering, { started: false, reason: 'closing' })
+    t.match(await answering, { started: false, reason: 'stopped' })
     taken.release()
   })
 

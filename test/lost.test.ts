@@ -388,6 +388,32 @@ t.test('a run that lost its lock but lives says so over the vanished that anothe
   t.match(answer.started && await answer.finished, { state: 'succeeded' })
 })
 
+t.test('a run that says that it lost its lock while the next holder finds it vanished makes no deadlock', async t => {
+  const stage = await setStage(t, cluster)
+  await succeedBefore(stage)
+  const next = new pg.Client({ connectionString: cluster.url() })
+  await next.connect()
+  t.teardown(async () => await next.end())
+  const { rows: [{ pid }] } = await next.query('select pg_backend_pid() as pid')
+  const { sync } = await stage.host({
+    sync: async run => {
+      const backend = await backendOf(run)
+      await next.query(`begin; select from ${stage.schema}.sync for update`) // as a begin does
+      await kill(stage, backend)
+    }
+  })
+  const outcome = sync.runOnce()
+  await until(async () => (await stage.query('select from pg_stat_activity where $1 = any (pg_blocking_pids(pid))', [pid])).rowCount === 1)
+  await next.query(`
+    with s as (update ${stage.schema}.sync set deaths = deaths + 1 returning *)
+    insert into ${stage.schema}.run (id, name, target, trigger, state, slot, slice, slices, attempt, window_start, window_end, started_at, finished_at, worker)
+    select (started->>'id')::uuid, name, target, 'schedule', 'vanished', now(), 1, 1, 1, now(), now(), now(), now(), 'a:1' from s;
+    commit`)
+  t.match(await outcome, { outcome: 'lock-lost' })
+  t.strictSame((await stage.history()).map(({ state }) => state), ['succeeded', 'lock-lost'])
+  t.match(await stage.state(), { deaths: 0, last_failure: { state: 'lock-lost' } }, 'noted over the vanished')
+})
+
 t.test('a run that said that it lost its lock is not found vanished', async t => {
   const stage = await setStage(t, cluster)
   const one = await stage.host({ sync: async run => { await kill(stage, await backendOf(run)) } })

@@ -86,8 +86,13 @@ export function endTexts ({ sync, run }: Tables): End {
      * `$14`, `$15`, `$16`, `$17`, `$18`, `$19` as `$20`, `$21`, `$22`, `$18`, `$23`, `$24` of the finish -> the row that stands then.
      *
      * An end that is there already, for the answer to its finish was lost, was counted with it: nothing is noted a second time.
+     *
+     * The state row is locked first, as the next holder does it, who may be about to write the same run as `vanished`: the other way round they would deadlock.
      */
     lost: `with ${clock},
+  same as materialized (
+    select attempt_slot from ${sync} where name = $1::text and target = $2::text for update
+  ),
   before as materialized (
     select state from ${run} where id = $3::uuid
   ),
@@ -96,6 +101,7 @@ export function endTexts ({ sync, run }: Tables): End {
     select $3::uuid, $1::text, $2::text, $4::text, $12::text, ${at('$5::bigint')}, $18::int, $19::int, $6::int, ${at('$7::bigint')}, ${at('$8::bigint')}, ${at('$9::bigint')},
       ${at('now')}, $10::text, $11::jsonb
     from clock
+    left join same on true
     on conflict (id) do update set
       state = case when r.state = 'vanished' then excluded.state else r.state end,
       finished_at = case when r.state = 'vanished' then excluded.finished_at else r.finished_at end,
@@ -115,9 +121,10 @@ export function endTexts ({ sync, run }: Tables): End {
       last_failure = $11::jsonb || jsonb_build_object('at', ${ms('ended.finished_at')}, 'state', ended.state,
         'reported', coalesce($16::bigint, (s.last_failure->>'reported')::bigint))
     from ended, (
-      select $13::boolean and attempt_slot = ${at('$5::bigint')} as counted from ${sync} where name = $1::text and target = $2::text
-    ) as same
-    where s.name = $1::text and s.target = $2::text and (not ended.stood or (select state from before) = 'vanished')
+      select $13::boolean and attempt_slot = ${at('$5::bigint')} as counted from same
+    ) as attempt
+    where s.name = $1::text and s.target = $2::text
+      and (not ended.stood or ended.state = 'lock-lost' or (select state from before) = 'vanished') -- no finish writes lock-lost: what stood was vanished, and may be too young to be seen before
     returning ${ms('s.not_before')} as not_before
   )
   select clock.now::text as now, (select not_before::text from noted) as not_before, ${runColumns('ended')} from clock, ended`,

@@ -60,7 +60,10 @@ export function createRunner (context: Context): Runner {
   let closing = false
 
   /** This process takes no other run until the one before is recorded and its function has settled, however late. */
-  const current = (): Serving | undefined => latest?.over === false || latest?.settled === false ? latest : undefined
+  const current = (): Serving | undefined => {
+    if (latest?.over === true && latest.settled) latest = undefined // with it goes what its session knows of the tables, up to a megabyte
+    return latest
+  }
 
   /** What stands in the way without asking the database. */
   const barred = (): NotStarted | undefined => {
@@ -193,7 +196,7 @@ export function createRunner (context: Context): Runner {
   function keep (run: Serving): void {
     latest = run
     for (const other of waiting) other.abort() // they would only find it running
-    track(run.finished)
+    track(run.finished).then(current)
   }
 
   async function track<T> (work: Promise<T>): Promise<T> {

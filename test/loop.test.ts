@@ -1,13 +1,18 @@
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
 import pg from 'pg'
 import t from 'tap'
 import { afterLook, afterRun, startLoop } from '../lib/loop.js'
 import { parseOptions } from '../lib/options.js'
+import type { SyncRun } from '../lib/types.js'
 import { startCuttingProxy } from './helpers/cutting-proxy.js'
 import { handClock } from './helpers/hand-clock.js'
 import { levels, setStage } from './helpers/host.js'
 import { startPostgres } from './helpers/postgres.js'
 import { gate, until } from './helpers/until.js'
 
+setFlagsFromString('--expose-gc')
+const collect: () => void = runInNewContext('gc')
 const cluster = await startPostgres(t)
 const HOUR = 3_600_000
 const MINUTE = 60_000
@@ -213,6 +218,18 @@ t.test('a loop that is stopped during its look begins no run', async t => {
   t.match(await sync.runs(), [])
   await until(async () => (await stage.query("select from pg_locks where locktype = 'advisory'")).rowCount === 0, 'its lock is gone')
   t.match(await sync.runOnce(), { outcome: 'succeeded' })
+})
+
+t.test('between two runs nothing is kept of the one before', async t => {
+  const stage = await setStage(t, cluster)
+  let run: WeakRef<SyncRun> | undefined
+  const loop = stage.looping({ sync: async given => { run = new WeakRef(given) } })
+  await loop.rests()
+  await until(() => {
+    collect()
+    return run!.deref() === undefined
+  }, 'it is collected', 10_000)
+  t.match(await stage.history(), [{ state: 'succeeded' }])
 })
 
 t.test('that a slot is not due is said once a slot, at debug', async t => {

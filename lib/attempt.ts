@@ -1,5 +1,5 @@
 import { again } from './again.js'
-import { begin, type Beginning, type Plan, proceedBackfill } from './begin.js'
+import { begin, type Beginning, type Plan, proceedBackfill, type Started } from './begin.js'
 import type { Lease } from './connections.js'
 import type { Context } from './context.js'
 import { FST_HOURLY_SYNC_CLOSING } from './errors.js'
@@ -25,7 +25,7 @@ export interface Request {
   hurry: boolean
   /** The window of a backfill, epoch milliseconds. */
   backfill?: { since: number, until: number }
-  /** Calls the attempt off while it waits for a connection. */
+  /** Calls the attempt off as long as its run has not begun. */
   signal?: AbortSignal
 }
 
@@ -61,7 +61,10 @@ export function createRunner (context: Context): Runner {
   let closing = false
 
   /** This process takes no other run until the one before is recorded and its function has settled, however late. */
-  const current = (): Serving | undefined => latest?.over === false || latest?.settled === false ? latest : undefined
+  const current = (): Serving | undefined => {
+    if (latest?.over === true && latest.settled) latest = undefined // with it goes what its session knows of the tables, up to a megabyte
+    return latest
+  }
 
   /** What stands in the way without asking the database. */
   const barred = (): NotStarted | undefined => {
@@ -78,7 +81,7 @@ export function createRunner (context: Context): Runner {
       // each time on another connection: a claim that failed may have taken the lock, and its session keeps that until it ends
       return await again(async () => await tried(request, stop))
     } catch (error) {
-      const bar = barred() ?? (request.signal?.aborted === true ? 'closing' : undefined)
+      const bar = barred() ?? (isStopped(request) ? 'stopped' : undefined)
       if (bar !== undefined) return notStarted(bar) // the wait was called off, or would have been
       const refused = refusal(error, settings.schema, settings.redact)
       if (refused.outcome === 'refused') context.forget()
@@ -129,6 +132,10 @@ export function createRunner (context: Context): Runner {
       lease.giveBack()
       return locked === null ? notStarted('not-due', seen!.hold, seen) : notStarted('running', null, seen)
     }
+    if (isStopped(request)) { // while it looked: the first look takes seconds
+      lease.destroy()
+      return notStarted('stopped')
+    }
     const session = createSession({
       lease,
       clock: context.clock,
@@ -143,10 +150,19 @@ export function createRunner (context: Context): Runner {
       await session.release()
       return notStarted('not-due', hold, seen && { ...seen, hold, notBefore })
     }
-    const serving = serve({ context, session, first: started })
+    const serving = begun(session, started)
     if (closing) serving.close(new FST_HOURLY_SYNC_CLOSING())
     keep(serving)
     return { started: true, look: seen, run: serving }
+  }
+
+  function begun (session: Session, first: Started): Serving {
+    try {
+      return serve({ context, session, first })
+    } catch (error) {
+      session.destroy() // of a logger that throws, say: nobody else would give the lock back
+      throw error
+    }
   }
 
   async function beginning (session: Session, lease: Lease, request: Request): Promise<Beginning> {
@@ -186,7 +202,7 @@ export function createRunner (context: Context): Runner {
   function keep (run: Serving): void {
     latest = run
     for (const other of waiting) other.abort() // they would only find it running
-    track(run.finished)
+    track(run.finished).then(current)
   }
 
   async function track<T> (work: Promise<T>): Promise<T> {
@@ -231,6 +247,10 @@ export function createRunner (context: Context): Runner {
       while (underWay.size > 0) await Promise.allSettled(underWay)
     }
   }
+}
+
+function isStopped ({ signal }: Request): boolean {
+  return signal?.aborted === true
 }
 
 function notStarted (outcome: NotStarted, reason: string | null = null, look: Look | null = null): Attempt & { started: false } {

@@ -3,7 +3,7 @@ import type { Plan, Started } from './begin.js'
 import type { Context } from './context.js'
 import { type Clock, within } from './clock.js'
 import { FST_HOURLY_SYNC_LOCK_LOST, FST_HOURLY_SYNC_UNAVAILABLE } from './errors.js'
-import { asError, errorRecord, isTransient, logged } from './failure.js'
+import { asError, errorRecord, isTransient, logged, messageOf } from './failure.js'
 import { lockHalves } from './lock-key.js'
 import { type Begun, isRecorded, toRecord, unrecorded, worker } from './record.js'
 import { retryDelay } from './schedule.js'
@@ -69,7 +69,7 @@ export async function recordEnd (parts: Parts): Promise<Ended> {
       else await prune(parts, ended.now!)
     } catch (failure) {
       log.warn({ err: logged(asError(failure), parts.context.settings.redact) }, 'the end of the run could not be recorded on its session')
-      unanswered = new FST_HOURLY_SYNC_LOCK_LOST(`its end was not recorded, ${asError(failure).message}`, { cause: failure })
+      unanswered = new FST_HOURLY_SYNC_LOCK_LOST(`its end was not recorded, ${messageOf(asError(failure))}`, { cause: failure })
       session.destroy()
     }
   }
@@ -84,7 +84,7 @@ async function finish ({ context, session, started, verdict, limit }: Parts, err
   const { classid, objid } = lockHalves(key)
   const result = verdict.state === 'succeeded' ? verdict.result : undefined
   const wait = verdict.state === 'succeeded' ? undefined : retryIn(context, begun.attempt, verdict.error)
-  const advanced = result !== undefined && result.advance !== false
+  const advanced = advances(verdict)
   const asked = session.own<FinishRow>(statements.finish, [
     settings.name, '', classid, objid, begun.id, begun.trigger, verdict.state, begun.slot, begun.attempt, begun.since, begun.until, begun.at,
     `${worker.host}:${worker.pid}`, json(result?.stats), json(error ?? undefined), advanced && backfill === null, json(result?.cursor),
@@ -99,6 +99,10 @@ async function finish ({ context, session, started, verdict, limit }: Parts, err
 
 function toEnded (row: FinishRow, told: number, advanced: boolean): Ended {
   return { record: toRecord(row), now: Number(row.now), told, notBefore: row.not_before === null ? null : Number(row.not_before), advanced }
+}
+
+function advances (verdict: Verdict): boolean {
+  return verdict.state === 'succeeded' && verdict.result.advance !== false
 }
 
 /** Held: the process must live to see the end recorded. */
@@ -129,7 +133,7 @@ async function recordLost ({ context, session, started, verdict, limit, lasted, 
       begun.slice, begun.slices
     ], limit())
     const [row] = await limited(clock, asked, limit(), RECORDING)
-    return toEnded(row!, clock.elapsed(), false)
+    return toEnded(row!, clock.elapsed(), row!.state === 'succeeded' && advances(verdict))
   } catch (failure) {
     log.warn({ err: logged(asError(failure), settings.redact) }, 'the end of the run could not be recorded: the next holder of the lock finds that it vanished')
     return { ...nothing, record: unrecorded(settings.name, begun, state, lasted, kept) }

@@ -6,7 +6,7 @@ import type { ErrorRecord } from './types.js'
 /** Codes of a network that is in trouble: Node's, undici's, and those of the resolver. */
 const network = new Set([
   'ECONNRESET', 'ECONNREFUSED', 'ECONNABORTED', 'EPIPE', 'ETIMEDOUT', 'EHOSTUNREACH', 'EHOSTDOWN', 'ENETUNREACH', 'ENETDOWN', 'EAI_AGAIN', 'ENOTFOUND',
-  'UND_ERR_CONNECT_TIMEOUT', 'UND_ERR_HEADERS_TIMEOUT', 'UND_ERR_BODY_TIMEOUT', 'UND_ERR_SOCKET', 'UND_ERR_RESPONSE_STATUS_CODE'
+  'UND_ERR_CONNECT_TIMEOUT', 'UND_ERR_HEADERS_TIMEOUT', 'UND_ERR_BODY_TIMEOUT', 'UND_ERR_SOCKET'
 ])
 
 const passing = new Set([408, 429, 502, 503, 504])
@@ -66,7 +66,16 @@ export function asError (thrown: unknown): Error {
   }
 }
 
-interface Loose { name?: unknown, code?: unknown, status?: unknown, statusCode?: unknown, response?: { status?: unknown, statusCode?: unknown }, cause?: unknown }
+interface Loose { name?: unknown, code?: unknown, status?: unknown, statusCode?: unknown, response?: { status?: unknown, statusCode?: unknown }, cause?: unknown, errors?: unknown }
+
+/** An error and its causes, outermost first: no more of them than anyone makes, for causes may go in a circle. */
+function * chain (error: unknown): Generator<Loose> {
+  let at = error
+  for (let depth = 0; depth < 5 && typeof at === 'object' && at !== null; depth++) {
+    yield at as Loose
+    at = (at as Loose).cause
+  }
+}
 
 function statusOf (error: Loose): number | undefined {
   return [error.statusCode, error.status, error.response?.status, error.response?.statusCode].find(value => typeof value === 'number')
@@ -77,14 +86,11 @@ function statusOf (error: Loose): number | undefined {
  * status of 408, 429, 502, 503 or 504, on the error itself or on one of its causes (`fetch` hides the network's error in `cause`).
  */
 export function isTransient (error: unknown): boolean {
-  let at: unknown = error
-  for (let depth = 0; depth < 5 && typeof at === 'object' && at !== null; depth++) {
-    const loose = at as Loose
-    if (at instanceof TransientSyncError) return true
-    if (loose.name === 'TimeoutError') return true
-    if (typeof loose.code === 'string' && network.has(loose.code)) return true
-    if (passing.has(statusOf(loose) as number)) return true
-    at = loose.cause
+  for (const link of chain(error)) {
+    if (link instanceof TransientSyncError) return true
+    if (link.name === 'TimeoutError') return true
+    if (typeof link.code === 'string' && network.has(link.code)) return true
+    if (passing.has(statusOf(link) as number)) return true
   }
   return false
 }
@@ -98,14 +104,50 @@ export function endsSession (error: unknown): boolean {
   return typeof code === 'string' && sessionEnds.has(code) && severity !== 'ERROR'
 }
 
-/** What is kept of an error in the history: redacted, cut, without its stack. */
+/**
+ * The message of an error, never an empty one: of a connection refused at each of several addresses, those of the errors it gathers.
+ *
+ * @see https://nodejs.org/api/net.html#socketconnectoptions-connectlistener
+ */
+export function messageOf (error: Error): string {
+  const message = String(error.message)
+  if (message !== '') return message
+  const { errors, code } = error as Loose
+  const gathered = Array.isArray(errors) ? [...new Set(errors.slice(0, 10).map(told))].join('; ') : ''
+  return gathered || String(code ?? error.name)
+}
+
+/** The same of anything, also where it cannot be read. */
+function told (thrown: unknown): string {
+  try {
+    return thrown instanceof Error ? messageOf(thrown) : inspect(thrown, { depth: 0 })
+  } catch {
+    return UNREADABLE
+  }
+}
+
+/** The message of an error, and those of its causes: `fetch` says no more than that it failed. An upsert's says all itself, and its cause may hold a value. */
+function reasonOf (error: Error): string {
+  let reason = messageOf(error)
+  let { code } = error as Loose
+  for (const cause of chain((error as Loose).cause)) {
+    if (!(cause instanceof Error) || String(code).startsWith('FST_HOURLY_SYNC_UPSERT_')) break
+    const message = told(cause)
+    if (!reason.includes(message)) reason += ` (${message})`
+    code = (cause as Loose).code
+  }
+  return reason
+}
+
+/** What is kept of an error in the history: redacted, cut, without its stack. Code and status are the outermost that it or a cause has. */
 export function errorRecord (error: Error, transient = false, further: readonly RegExp[] = []): ErrorRecord {
-  const { code } = error as Loose
-  const statusCode = statusOf(error as Loose)
+  const links = [...chain(error)]
+  const code = links.map(({ code }) => code).find(code => typeof code === 'string')
+  const statusCode = links.map(statusOf).find(status => status !== undefined)
   return {
     name: redact(String(error.name), further),
-    message: redact(String(error.message), further),
-    ...(typeof code === 'string' && { code: redact(code, further) }),
+    message: redact(reasonOf(error), further),
+    ...(code !== undefined && { code: redact(code, further) }),
     ...(statusCode !== undefined && { statusCode }),
     ...(transient && { transient })
   }
@@ -124,21 +166,13 @@ export function shownError<E extends ErrorRecord> (error: E, further: readonly R
 /** An error as it may be logged: with the same redaction as what is stored. */
 export function logged (error: Error, further: readonly RegExp[] = []): Error {
   const { code, cause } = error as Loose
-  const copy = Object.assign(new Error(redact(String(error.message), further)), {
+  const copy = Object.assign(new Error(redact(messageOf(error), further)), {
     ...(typeof code === 'string' && { code: redact(code, further) }),
-    ...(cause !== undefined && { cause: redact(ofCause(cause), further) })
+    ...(cause !== undefined && { cause: redact(told(cause), further) })
   })
   copy.name = redact(String(error.name), further)
   copy.stack = redact(String(error.stack), further)
   // a log's serializer takes the type from here
   Object.defineProperty(copy, 'constructor', { value: error.constructor, enumerable: false })
   return copy
-}
-
-function ofCause (cause: unknown): string {
-  try {
-    return cause instanceof Error ? String(cause.message) : inspect(cause, { depth: 0 })
-  } catch {
-    return UNREADABLE
-  }
 }

@@ -4,7 +4,7 @@ import type { Plan } from './begin.js'
 import { UUID } from './checks.js'
 import type { Context } from './context.js'
 import { FST_HOURLY_SYNC_INVALID_OPTION } from './errors.js'
-import { asError, redact, shownError } from './failure.js'
+import { asError, messageOf, redact, shownError } from './failure.js'
 import { lockHalves } from './lock-key.js'
 import { instant, type Mark, parsed, toHolder, toRecord } from './record.js'
 import { isWedged, nextSlot } from './schedule.js'
@@ -141,7 +141,7 @@ export function createHistory (context: Context, runner: Runner): History {
 
 /** What a status says of a database that could not be asked. */
 export const unknown = (error: unknown, further: readonly RegExp[]): Known & { unavailable: string } => ({
-  unavailable: redact(asError(error).message, further),
+  unavailable: redact(messageOf(asError(error)), further),
   syncing: false,
   holder: null,
   progress: null,

@@ -34,23 +34,25 @@ export function startLoop ({ settings, clock, attempt, looked, chance }: Parts):
 
   async function turn (): Promise<void> {
     let delay = settings.startupDelay
-    while (await sleep(delay)) {
-      const order = clock.now() // who has waited longest is served first
-      const answer = await attempt({ trigger: 'schedule', force: false, fresh, order, hurry: false, signal: stop.signal })
-      if (answer.started || answer.look !== null) fresh = false
-      const answered = clock.elapsed()
-      looked(answer)
-      if (!answer.started) {
-        away = answer.refusal === null ? 0 : away + 1
-        delay = afterLook(settings, answer.outcome, answer.look, away, chance()) - (clock.elapsed() - answered)
-        continue
-      }
-      away = 0
-      const ended = await answer.run.finished
-      // when the database did not take the end, its clock is this much further than at the look
-      const now = ended.now === null ? answer.look!.now + clock.elapsed() - answered : ended.now + clock.elapsed() - ended.told
-      delay = afterRun(settings, ended, now, chance())
+    while (await sleep(delay)) delay = await lookOnce()
+  }
+
+  /** A look, and the run it may become -> how long to sleep then. Not in the loop above, which would keep what a run was for as long as it sleeps. */
+  async function lookOnce (): Promise<number> {
+    const order = clock.now() // who has waited longest is served first
+    const answer = await attempt({ trigger: 'schedule', force: false, fresh, order, hurry: false, signal: stop.signal })
+    if (answer.started || answer.look !== null) fresh = false
+    const answered = clock.elapsed()
+    looked(answer)
+    if (!answer.started) {
+      away = answer.refusal === null ? 0 : away + 1
+      return afterLook(settings, answer.outcome, answer.look, away, chance()) - (clock.elapsed() - answered)
     }
+    away = 0
+    const ended = await answer.run.finished
+    // when the database did not take the end, its clock is this much further than at the look
+    const now = ended.now === null ? answer.look!.now + clock.elapsed() - answered : ended.now + clock.elapsed() - ended.told
+    return afterRun(settings, ended, now, chance())
   }
 
   async function sleep (ms: number): Promise<boolean> {
@@ -78,10 +80,11 @@ export function afterLook (settings: Settings, outcome: string, look: Look | nul
 }
 
 /** How long to sleep after a run, milliseconds. */
-export function afterRun (settings: Settings, { record, notBefore, now: recorded }: Ended, now: number, chance: number): number {
+export function afterRun (settings: Settings, { record, notBefore, now: recorded, advanced }: Ended, now: number, chance: number): number {
   const slot = record.slot!.getTime()
   const slotIn = now >= slot + settings.every ? 0 : untilNextSlot(settings, now, chance)
-  if (record.state === 'succeeded') return slotIn
+  const isLeft = advanced && record.slice < record.slices // the next slice did not begin
+  if (record.state === 'succeeded') return isLeft ? Math.min(settings.standby, slotIn) : slotIn
   const isFailure = record.state === 'failed' || record.state === 'timed-out'
   if (!isFailure || recorded === null) return Math.min(settings.standby, slotIn) // the slot is due at once, but not in a circle
   return notBefore !== null && notBefore > now ? Math.min(notBefore - now, slotIn) : slotIn

@@ -19,7 +19,7 @@ export function createQueue (): Queue {
         await before
         return await work()
       })()
-      tail = mine.catch(() => {})
+      tail = mine.then(() => {}, () => {}) // not what it came to, which would be kept until the next
       try {
         return await mine
       } finally {

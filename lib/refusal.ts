@@ -1,5 +1,5 @@
 import { FST_HOURLY_SYNC_POOLED, FST_HOURLY_SYNC_READ_ONLY, FST_HOURLY_SYNC_RIGHTS, FST_HOURLY_SYNC_SCHEMA } from './errors.js'
-import { asError, redact } from './failure.js'
+import { asError, messageOf, redact } from './failure.js'
 import { VERSION } from './migrations.js'
 
 /** Why an attempt got nowhere with the database. */
@@ -25,7 +25,7 @@ export function refusal (thrown: unknown, schema: string, further: readonly RegE
   const error = meaning(asError(thrown), schema)
   return {
     outcome: ours.some(kind => error instanceof kind) ? 'refused' : 'unavailable',
-    reason: redact(error.message, further),
+    reason: redact(messageOf(error), further),
     error
   }
 }

@@ -24,6 +24,8 @@ export interface Conducted {
   readonly finished: Promise<Ended>
   /** Whether the host's function has settled: perhaps long after the run was over, perhaps never. */
   readonly settled: boolean
+  /** Whether the run was ended without waiting for the host's function: its session can serve no other run. */
+  readonly wasCut: boolean
   /** The server is closing: aborts, waits `closeTimeout`, then ends it. */
   close: (why: Error) => void
 }
@@ -40,8 +42,8 @@ type Settled = { result: SyncResult } | { error: Error }
 /** At close, what is left of `closeTimeout` for recording the end. Milliseconds. */
 const LAST_WORDS = 500
 
-/** Otherwise. */
-const FINISH_LIMIT = 10_000
+/** Otherwise, and for beginning the next slice. */
+export const FINISH_LIMIT = 10_000
 
 /**
  * Makes one run of a sync whose lock is held and whose start is noted: calls the host's function, watches time, lock and
@@ -61,9 +63,15 @@ export function conduct ({ context, session, started }: Parts): Conducted {
   let progress: Progress | null = null
   let isOver = false
   let finishLimit = FINISH_LIMIT
+  let wasCut = false
   let cut = (_error: Error): void => {}
   /** Resolves when the run does not wait for the host's function any longer. */
-  const isCut = new Promise<Settled>(resolve => { cut = error => resolve({ error }) })
+  const isCut = new Promise<Settled>(resolve => {
+    cut = error => {
+      wasCut = true
+      resolve({ error })
+    }
+  })
   const closing: Array<() => void> = []
 
   function stop (state: Failure['state'], error: Error): void {
@@ -142,7 +150,7 @@ export function conduct ({ context, session, started }: Parts): Conducted {
     over.abort()
     announcing.abort()
     lent.end()
-    if (session.usable && session.busy()) await session.seize() // the run was cut
+    if (wasCut && session.usable && session.busy()) await session.seize() // of a run that was not, only a proof can be under way
     const verdict: Verdict = aborted ?? ('error' in settled ? { state: 'failed', error: settled.error } : { state: 'succeeded', result: settled.result })
     return await recordEnd({ context, session, started, run, log, verdict, limit: () => finishLimit, lasted: Math.round(clock.elapsed() - start) })
   }
@@ -184,6 +192,7 @@ export function conduct ({ context, session, started }: Parts): Conducted {
     get aborted () { return aborted?.state ?? null },
     finished: conclude(),
     get settled () { return isSettled },
+    get wasCut () { return wasCut },
     close (why) {
       if (isOver) return
       stop('interrupted', why)

@@ -21,19 +21,19 @@ export function nextSlot (at: number, every: number, offset: number): number {
 /**
  * How late into its slot a first attempt may begin and still be called `schedule` and not `catch-up`.
  *
- * @returns milliseconds
+ * @returns whole milliseconds
  */
 export function lateAfter (every: number, jitter: number): number {
-  return Math.min(every / 2, 120_000) + jitter
+  return Math.min(Math.floor(every / 2), 120_000) + jitter
 }
 
 /**
  * With `catchUp: 'skip'`, how long after its start a slot can first be attempted.
  *
- * @returns milliseconds
+ * @returns whole milliseconds
  */
 export function skipAfter (every: number, jitter: number): number {
-  return Math.min(every / 2, 300_000) + jitter
+  return Math.min(Math.floor(every / 2), 300_000) + jitter
 }
 
 /**

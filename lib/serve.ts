@@ -1,12 +1,14 @@
 import { begin, type Plan, proceed, proceedBackfill, type Started } from './begin.js'
+import { within } from './clock.js'
 import type { Context } from './context.js'
 import type { Ended } from './ending.js'
+import { FST_HOURLY_SYNC_UNAVAILABLE } from './errors.js'
 import { asError, logged } from './failure.js'
-import { conduct, type Conducted } from './run.js'
+import { conduct, type Conducted, FINISH_LIMIT } from './run.js'
 import type { Session } from './session.js'
 
 /** What is done under one lock: a run, its further slices, or a backfill with the due slots in between. */
-export interface Serving extends Omit<Conducted, 'begun'> {
+export interface Serving extends Omit<Conducted, 'begun' | 'wasCut'> {
   /** Id of the first run. */
   readonly id: string
   /** Resolves once the lock is given back, with the end of the last run; of a backfill, with that of its last slice. Never rejects. */
@@ -22,6 +24,7 @@ interface Parts {
 }
 
 export function serve ({ context, session, first }: Parts): Serving {
+  const { settings, clock } = context
   let started = first
   let conducted = conduct({ context, session, started })
   let plan: Plan | null = first.backfill
@@ -29,10 +32,12 @@ export function serve ({ context, session, first }: Parts): Serving {
   let stopped: Error | undefined
   let closing: Error | undefined
   let isOver = false
+  let disarm = (): void => {}
 
   /** The run after the one that has ended, or nothing when all is done. */
   async function next (ended: Ended): Promise<Started | undefined> {
-    if (closing !== undefined || session.lost !== undefined) return undefined
+    if (closing !== undefined || !session.usable) return undefined
+    if (conducted.wasCut || !conducted.settled) return undefined // never two functions of a host side by side
     const { state } = ended.record
     if (state === 'succeeded' && ended.advanced) {
       const further = started.backfill === null ? await proceed(context, session, started) : undefined
@@ -51,23 +56,40 @@ export function serve ({ context, session, first }: Parts): Serving {
     return await proceedBackfill(context, session, started, plan, slice)
   }
 
+  /** Begins the run after the one that has ended -> whether there is one. */
+  async function goOn (ended: Ended): Promise<boolean> {
+    try {
+      const late = (): Error => new FST_HOURLY_SYNC_UNAVAILABLE('the begin of the next slice', FINISH_LIMIT)
+      const further = await within(clock, next(ended), { ms: FINISH_LIMIT, held: true, late })
+      if (further === undefined) return false
+      conducted = conduct({ context, session, started: further })
+      started = further
+    } catch (error) {
+      session.destroy()
+      sayNotBegun(error)
+      return false
+    }
+    if (closing !== undefined) conducted.close(closing)
+    else if (stopped !== undefined && started.backfill !== null) conducted.close(stopped)
+    return true
+  }
+
+  function sayNotBegun (error: unknown): void {
+    try {
+      context.log.warn({ err: logged(asError(error), settings.redact) }, 'the next slice could not begin')
+    } catch {} // the logger may be what did not work; an unhandled rejection would end the process
+  }
+
   async function carryOut (): Promise<Ended> {
     let last: Ended
     for (;;) {
       const ended = await conducted.finished
       if (started.backfill !== null || plan === null) last = ended
-      const further = await next(ended).catch(error => {
-        context.log.warn({ err: logged(asError(error), context.settings.redact) }, 'the next slice could not begin')
-        session.destroy()
-      })
-      if (further === undefined) break
-      started = further
-      conducted = conduct({ context, session, started })
-      if (closing !== undefined) conducted.close(closing)
-      else if (stopped !== undefined && started.backfill !== null) conducted.close(stopped)
+      if (!await goOn(ended)) break
     }
     await session.release()
     isOver = true
+    disarm()
     return last!
   }
 
@@ -83,6 +105,8 @@ export function serve ({ context, session, first }: Parts): Serving {
     close (why) {
       closing = why
       conducted.close(why)
+      // also between two runs, where nothing else looks at the time; held: the process must live to see it
+      if (!isOver) disarm = clock.after(settings.closeTimeout, session.destroy, true)
     },
     stopBackfill (why) {
       stopped = why

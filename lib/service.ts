@@ -19,7 +19,7 @@ import type { Settings } from './options.js'
 import { probeChannel, probeRights, probeSession, secondOf, warnAboutPool } from './probe.js'
 import { skipAfter } from './schedule.js'
 import { statements } from './sql.js'
-import type { BackfillOptions, HourlySync, LastLook, RunOnceResult, Status, TriggerAnswer } from './types.js'
+import type { BackfillAnswer, BackfillOptions, HourlySync, LastLook, RunOnceResult, Status, TriggerAnswer } from './types.js'
 
 /** One sync, assembled. */
 export interface Service extends HourlySync {
@@ -70,10 +70,11 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
   }
 
   async function trigger (): Promise<TriggerAnswer> {
-    return await toAnswer(await parts().runner.attempt({ trigger: 'manual', force: true, fresh: false, order: 0, hurry: true }))
+    const answer = await parts().runner.attempt({ trigger: 'manual', force: true, fresh: false, order: 0, hurry: true })
+    return await toAnswer(answer) as TriggerAnswer // no signal stops it
   }
 
-  async function backfill ({ since, until, signal }: BackfillOptions = {}): Promise<TriggerAnswer> {
+  async function backfill ({ since, until, signal }: BackfillOptions = {}): Promise<BackfillAnswer> {
     const { runner, history } = parts()
     const window = since === undefined && until === undefined ? await history.backfill() : checkedWindow(since, until)
     if (window === null) throw new FST_HOURLY_SYNC_INVALID_OPTION('since', 'a Date, for there is no backfill to resume', 'undefined')
@@ -88,7 +89,7 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
     return await toAnswer(answer)
   }
 
-  async function toAnswer (answer: Attempt): Promise<TriggerAnswer> {
+  async function toAnswer (answer: Attempt): Promise<BackfillAnswer> {
     if (!answer.started && answer.refusal !== null) looked(answer)
     if (answer.started) return { started: true, runId: answer.run.id, finished: answer.run.finished.then(({ record }) => record) }
     const reason = answer.outcome as Exclude<typeof answer.outcome, 'not-due'> // it was forced

@@ -27,7 +27,7 @@ import { again } from './again.js'
 import { type Clock, within } from './clock.js'
 import type { Lease } from './connections.js'
 import { FST_HOURLY_SYNC_LOCK_LOST, FST_HOURLY_SYNC_POOLED, FST_HOURLY_SYNC_RUN_ENDED, FST_HOURLY_SYNC_UNAVAILABLE } from './errors.js'
-import { asError, endsSession } from './failure.js'
+import { asError, endsSession, messageOf } from './failure.js'
 import { type Inside, lend, type Lent } from './lend.js'
 import { createQueue } from './queue.js'
 import { ours } from './sql.js'
@@ -84,8 +84,9 @@ export interface SessionOptions {
   holder: () => Promise<number | undefined>
 }
 
-/** How long a look on the own session, or an unlock, may take. Milliseconds. */
+/** How long a look on the own session, a rollback of what the host has left, or an unlock, may take. Milliseconds. */
 const ANSWER_LIMIT = 5_000
+const ROLLBACK_LIMIT = 1_000
 const UNLOCK_LIMIT = 1_000
 
 /** Proofs that one statement may hold up before another session is asked: as many heartbeats as the server waits for a session that is idle. */
@@ -105,7 +106,7 @@ export function createSession ({ lease, clock, inside, backend, proof, unlock, h
 
   const lose = (why: Error): void => {
     if (lost !== undefined || destroyed) return
-    lost = why instanceof FST_HOURLY_SYNC_LOCK_LOST ? why : new FST_HOURLY_SYNC_LOCK_LOST(why.message, { cause: why })
+    lost = why instanceof FST_HOURLY_SYNC_LOCK_LOST ? why : new FST_HOURLY_SYNC_LOCK_LOST(messageOf(why), { cause: why })
     end() // at once: what is under way fails, and nothing more of this run can arrive
     tell(lost)
   }
@@ -203,7 +204,7 @@ export function createSession ({ lease, clock, inside, backend, proof, unlock, h
       seized = true
       if (wire.busy()) return end() // it may never come to an end
       queue = createQueue() // the turn that the host has not given back is void
-      await rollback()
+      await within(clock, rollback(), { ms: ROLLBACK_LIMIT, held: true, late: () => new FST_HOURLY_SYNC_UNAVAILABLE('the rollback', ROLLBACK_LIMIT) }).catch(end)
     },
     busy,
     async prove () {

@@ -1,9 +1,14 @@
+import { once } from 'node:events'
+import { type AddressInfo, createServer } from 'node:net'
 import { inspect } from 'node:util'
 import t from 'tap'
-import { asError, endsSession, errorRecord, isTransient, logged, redact } from '../lib/failure.js'
+import { asError, endsSession, errorRecord, isTransient, logged, messageOf, redact } from '../lib/failure.js'
 import { TransientSyncError } from '../lib/transient.js'
 
 const withCode = (code: unknown): Error => Object.assign(new Error('x'), { code })
+/** As Node rejects where a name has several addresses. */
+const refusedAtTwo = (): Error => Object.assign(
+  new AggregateError(['::1', '127.0.0.1'].map(address => Object.assign(new Error(`connect ECONNREFUSED ${address}:443`), { code: 'ECONNREFUSED' }))), { code: 'ECONNREFUSED' })
 const withCause = (cause: unknown): Error => new TypeError('fetch failed', { cause })
 
 t.test('isTransient', async t => {
@@ -19,6 +24,7 @@ t.test('isTransient', async t => {
     ]),
     ['what AbortSignal.timeout() aborts with', new DOMException('The operation was aborted due to timeout', 'TimeoutError')],
     ['what fetch hides in its cause', withCause(withCode('ECONNRESET'))],
+    ['what undici throws for 503', Object.assign(withCode('UND_ERR_RESPONSE_STATUS_CODE'), { status: 503, statusCode: 503 })],
     ['a status in the cause of a cause', withCause(withCause({ status: 503 }))],
     ['a TransientSyncError as the cause', withCause(new TransientSyncError('x'))],
     ['a refused connection to several addresses', withCause(Object.assign(new AggregateError([withCode('ECONNREFUSED'), withCode('ECONNREFUSED')]), { code: 'ECONNREFUSED' }))]
@@ -33,6 +39,7 @@ t.test('isTransient', async t => {
     ['a name alone', Object.assign(new Error('x'), { name: 'TransientSyncError' })],
     ...[200, 304, 400, 401, 403, 404, 409, 422, 500, 501, 505].map((status): [string, unknown] => [`status ${status}`, { status }]),
     ['what AbortController.abort() aborts with', new DOMException('This operation was aborted', 'AbortError')],
+    ...[401, 403, 404].map((status): [string, unknown] => [`undici's ${status}`, Object.assign(withCode('UND_ERR_RESPONSE_STATUS_CODE'), { status, statusCode: status })]),
     ['a status in a text', { status: '503' }],
     ['a number as the code', withCode(503)],
     ['a unique violation', withCode('23505')],
@@ -154,7 +161,38 @@ t.test('errorRecord', async t => {
   t.strictSame(errorRecord(Object.assign(new Error('x'), { response: { status: 429 } })), { name: 'Error', message: 'x', statusCode: 429 })
   t.strictSame(errorRecord(Object.assign(new Error('at https://a:hunter2@b'), { code: 'token=hunter2', name: 'password=hunter2' })),
     { name: 'password=***', message: 'at https://***@b', code: 'token=***' }, 'shows no secret anywhere')
+  t.strictSame(errorRecord(withCause(Object.assign(new Error('connect ECONNREFUSED 127.0.0.1:443'), { code: 'ECONNREFUSED' }))),
+    { name: 'TypeError', message: 'fetch failed (connect ECONNREFUSED 127.0.0.1:443)', code: 'ECONNREFUSED' }, 'names the cause, and has its code')
+  t.strictSame(errorRecord(new Error('a', { cause: new Error('b', { cause: Object.assign(new Error('c'), { statusCode: 401, code: 'C' }) }) })),
+    { name: 'Error', message: 'a (b) (c)', code: 'C', statusCode: 401 }, 'names the cause of a cause')
+  t.strictSame(errorRecord(Object.assign(withCause(withCode('INNER')), { code: 'OUTER' })), { name: 'TypeError', message: 'fetch failed (x)', code: 'OUTER' }, 'keeps its own code')
+  t.strictSame(errorRecord(new Error('no: y', { cause: new Error('y') })), { name: 'Error', message: 'no: y' }, 'says nothing twice')
+  t.strictSame(errorRecord(withCause(refusedAtTwo())),
+    { name: 'TypeError', message: 'fetch failed (connect ECONNREFUSED ::1:443; connect ECONNREFUSED 127.0.0.1:443)', code: 'ECONNREFUSED' }, 'names each address that refused')
+  t.strictSame(errorRecord(withCause(new Error('at https://a:hunter2@b'))), { name: 'TypeError', message: 'fetch failed (at https://***@b)' }, 'shows no secret of a cause')
+  t.strictSame(errorRecord(withCause({ token: 'hunter2' })), { name: 'TypeError', message: 'fetch failed' }, 'leaves out a cause that is no error')
+  t.strictSame(errorRecord(withCause(Object.assign(new Error('y'), { message: Object.create(null) }))), { name: 'TypeError', message: 'fetch failed (something that cannot be read)' })
+  t.strictSame(errorRecord(new Error('a', { cause: Object.assign(new Error('row 1'), { code: 'FST_HOURLY_SYNC_UPSERT_INVALID_VALUE', cause: new Error('invalid input: "hunter2"') }) })),
+    { name: 'Error', message: 'a (row 1)', code: 'FST_HOURLY_SYNC_UPSERT_INVALID_VALUE' }, "leaves out the cause of an upsert's error, which may hold a value")
   t.strictSame(errorRecord(Object.assign(new Error('x'), { message: undefined, name: 7 })), { name: '7', message: 'undefined' }, 'takes a message that is no text')
+})
+
+t.test('errorRecord of what fetch rejects with says why', async t => {
+  const server = createServer().listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const { port } = server.address() as AddressInfo
+  await new Promise(resolve => server.close(resolve))
+  const error = await fetch(`http://127.0.0.1:${port}`).catch(error => error)
+  t.match(errorRecord(error), { name: 'TypeError', message: `fetch failed (connect ECONNREFUSED 127.0.0.1:${port})`, code: 'ECONNREFUSED' })
+})
+
+t.test('messageOf is never empty', async t => {
+  t.equal(messageOf(new Error('x')), 'x')
+  t.equal(messageOf(refusedAtTwo()), 'connect ECONNREFUSED ::1:443; connect ECONNREFUSED 127.0.0.1:443')
+  t.equal(messageOf(new AggregateError([withCode(1), withCode(2)])), 'x', 'says nothing twice')
+  t.equal(messageOf(new AggregateError([], '')), 'AggregateError')
+  t.equal(messageOf(Object.assign(new Error(''), { code: 'ECONNREFUSED' })), 'ECONNREFUSED')
+  t.equal(messageOf(new RangeError('')), 'RangeError')
 })
 
 t.test('logged', async t => {
@@ -174,6 +212,8 @@ t.test('logged', async t => {
   t.match(error, { message: 'at https://a:hunter2@b', code: 'E_RATE' }, 'leaves the error as it was')
 
   t.equal(logged(new Error('x', { cause: { token: 'hunter2' } })).cause, "{ token: '***' }", 'a cause that is no error is told in short')
+  t.match(logged(withCause(refusedAtTwo())).cause, 'connect ECONNREFUSED ::1:443; connect', 'a cause that gathers errors is told by them')
+  t.match(logged(refusedAtTwo()).message, 'connect ECONNREFUSED ::1:443; connect')
   t.notOk('cause' in logged(new Error('x')), 'no cause stays no cause')
   t.notOk('code' in logged(new Error('x')), 'no code stays no code')
   t.equal(logged(new Error('x', { cause: Object.assign(new Error('y'), { message: undefined }) })).cause, 'undefined', 'takes a cause whose message is no text')

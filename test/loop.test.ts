@@ -1,11 +1,18 @@
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
+import pg from 'pg'
 import t from 'tap'
 import { afterLook, afterRun, startLoop } from '../lib/loop.js'
 import { parseOptions } from '../lib/options.js'
+import type { SyncRun } from '../lib/types.js'
+import { startCuttingProxy } from './helpers/cutting-proxy.js'
 import { handClock } from './helpers/hand-clock.js'
 import { levels, setStage } from './helpers/host.js'
 import { startPostgres } from './helpers/postgres.js'
 import { gate, until } from './helpers/until.js'
 
+setFlagsFromString('--expose-gc')
+const collect: () => void = runInNewContext('gc')
 const cluster = await startPostgres(t)
 const HOUR = 3_600_000
 const MINUTE = 60_000
@@ -33,10 +40,15 @@ t.test('how long a loop sleeps after a look', async t => {
 })
 
 t.test('how long a loop sleeps after a run', async t => {
-  const ended = (state: string, notBefore: number | null = null, now: number | null = 0): any => ({ record: { state, slot: new Date(at('10:00:00')) }, now, notBefore })
+  const ended = (state: string, notBefore: number | null = null, now: number | null = 0): any => ({ record: { state, slot: new Date(at('10:00:00')), slice: 1, slices: 1 }, now, notBefore, advanced: state === 'succeeded' })
+  const slice = (slice: number, advanced: boolean): any => ({ record: { state: 'succeeded', slot: new Date(at('10:00:00')), slice, slices: 3 }, now: 0, notBefore: null, advanced })
   const cases: Array<[string, number, any, number]> = [
     ['a success: until the next slot', toNext, ended('succeeded'), at('10:20:00')],
     ['a success that took longer than its slot: not at all', 0, ended('succeeded'), at('11:00:00')],
+    ['a success of the last slice: until the next slot', toNext, slice(3, true), at('10:20:00')],
+    ['a success after which the next slice did not begin: a standby', 15_000, slice(2, true), at('10:20:00')],
+    ['the same at the end of a slot: until the next', 2_001, slice(2, true), at('10:59:58')],
+    ['a slice that keeps the watermark, and is the last: until the next slot', toNext, slice(1, false), at('10:20:00')],
     ['a failure: as long as it rests', 5 * MINUTE, ended('failed', at('10:25:00')), at('10:20:00')],
     ['a failure that need not rest: until the next slot', toNext, ended('failed'), at('10:20:00')],
     ['a failure that rests beyond the slot: until the next', toNext, ended('timed-out', at('12:00:00')), at('10:20:00')],
@@ -160,6 +172,20 @@ t.test('a loop that lost the lock of its run looks again after a standby', async
   t.strictSame((await stage.history()).map(({ state }) => state), ['lock-lost', 'succeeded'])
 })
 
+t.test('a loop whose next slice could not begin goes on after a standby', async t => {
+  const stage = await setStage(t, cluster)
+  await stage.clock.at('2025-03-10T10:00:00Z')
+  const proxy = await startCuttingProxy(t, cluster.port)
+  let starts = 0
+  const loop = stage.looping({ maxWindow: '1h', initialSince: '3h', sync: async () => { if (++starts === 2) proxy.cut('$25::jsonb', 'after') } },
+    { connectionString: cluster.url().replace(`:${cluster.port}/`, `:${proxy.port}/`) })
+  t.equal(await loop.rests(), 15_000, 'the end of its second slice stands, its answer is lost')
+  t.strictSame(loop.log.said('the next slice could not begin'), [])
+  await loop.look()
+  t.strictSame((await stage.history()).map(({ state, slice, slices }) => [state, slice, slices]), [['succeeded', 1, 3], ['succeeded', 2, 3], ['succeeded', 1, 2], ['succeeded', 2, 2]])
+  t.match(await stage.state(), { last_slot: new Date(at('10:00:00')) })
+})
+
 t.test('a loop waits while the run before is not over in this process', async t => {
   const stage = await setStage(t, cluster)
   await stage.clock.at('2025-03-10T10:00:00Z')
@@ -172,6 +198,38 @@ t.test('a loop waits while the run before is not over in this process', async t 
   t.equal(await loop.rests(), 15_000)
   t.match(await loop.sync.status(), { lastLook: { outcome: 'running', reason: null } })
   on.open()
+})
+
+t.test('a loop that is stopped during its look begins no run', async t => {
+  const stage = await setStage(t, cluster)
+  await stage.clock.at('2025-03-10T10:00:00Z')
+  await stage.host({ name: 'other' }).then(async other => await other.sync.runOnce()) // makes the tables
+  const client = new pg.Client({ connectionString: cluster.url() })
+  await client.connect()
+  t.teardown(async () => await client.end())
+  const { rows: [{ pid }] } = await client.query('select pg_backend_pid() as pid')
+  await client.query(`begin; lock table ${stage.schema}.sync`)
+  const { sync } = stage.bare()
+  sync.start()
+  await until(async () => (await stage.query('select from pg_stat_activity where $1 = any (pg_blocking_pids(pid))', [pid])).rowCount === 1)
+  sync.stop()
+  await client.query('rollback')
+  t.match(await until(async () => (await sync.status()).lastLook), { outcome: 'stopped', reason: null })
+  t.match(await sync.runs(), [])
+  await until(async () => (await stage.query("select from pg_locks where locktype = 'advisory'")).rowCount === 0, 'its lock is gone')
+  t.match(await sync.runOnce(), { outcome: 'succeeded' })
+})
+
+t.test('between two runs nothing is kept of the one before', async t => {
+  const stage = await setStage(t, cluster)
+  let run: WeakRef<SyncRun> | undefined
+  const loop = stage.looping({ sync: async given => { run = new WeakRef(given) } })
+  await loop.rests()
+  await until(() => {
+    collect()
+    return run!.deref() === undefined
+  }, 'it is collected', 10_000)
+  t.match(await stage.history(), [{ state: 'succeeded' }])
 })
 
 t.test('that a slot is not due is said once a slot, at debug', async t => {

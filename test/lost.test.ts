@@ -1,6 +1,8 @@
+import pg from 'pg'
 import t, { type Test } from 'tap'
 import type { SyncRun } from '../lib/types.js'
 import { startCuttingProxy } from './helpers/cutting-proxy.js'
+import { handClock } from './helpers/hand-clock.js'
 import { levels, setStage, type Stage } from './helpers/host.js'
 import { startPostgres } from './helpers/postgres.js'
 import { gate, until } from './helpers/until.js'
@@ -12,7 +14,7 @@ t.beforeEach(async () => { await cluster.query('truncate orders') })
 const saved = async (): Promise<number[]> => (await cluster.query('select id from orders order by id')).rows.map(({ id }) => id)
 
 /** Texts that are in one statement of ours only. */
-const FINISH = "$7::text <> 'succeeded'"
+const FINISH = '$25::jsonb'
 const UNLOCK = 'pg_advisory_unlock($1'
 
 const backendOf = async (run: SyncRun): Promise<number> => (await run.query('select pg_backend_pid() as pid')).rows[0].pid
@@ -164,6 +166,24 @@ t.test('an unlock that nobody answers ends the session, and so the lock', async 
   t.match(await sync.runOnce({ force: true }), { outcome: 'succeeded' })
 })
 
+t.test('a rollback that nobody answers ends the session, and the end of an abandoned run is recorded', async t => {
+  const stage = await setStage(t, cluster)
+  const proxy = await startCuttingProxy(t, cluster.port)
+  const { sync } = await stage.host({
+    timeout: 100,
+    abandonAfter: 100,
+    sync: async run => await run.transaction(async tx => {
+      await tx.query('insert into orders values (1)')
+      proxy.cut('rollback', 'never')
+      await new Promise(() => {})
+    })
+  }, { connectionString: cluster.url().replace(`:${cluster.port}/`, `:${proxy.port}/`) })
+  t.match(await sync.runOnce(), { outcome: 'timed-out' })
+  t.match(await stage.history(), [{ state: 'timed-out' }])
+  await until(async () => await stage.holders() === 0)
+  t.strictSame(await saved(), [])
+})
+
 // the lock goes, the session stays
 
 t.test('a lock that is gone is noticed by the next proof', async t => {
@@ -178,6 +198,26 @@ t.test('a lock that is gone is noticed by the next proof', async t => {
   })
   t.match(await sync.runOnce(), { outcome: 'lock-lost' })
   t.match(reason, { code: 'FST_HOURLY_SYNC_LOCK_LOST' })
+})
+
+t.test('a proof under way as the run ends does not cost it its success', async t => {
+  const stage = await setStage(t, cluster)
+  const hands = handClock()
+  const on = gate()
+  const { sync } = stage.bare({ heartbeat: '20s', sync: run => { run.upsert('orders', (async function * () { await on.passed })(), { key: ['id'] }) } }, hands) // nobody awaits it
+  const outcome = sync.runOnce()
+  await until(async () => await stage.holders().catch(() => 0) === 1)
+  const client = new pg.Client({ connectionString: cluster.url() })
+  await client.connect()
+  t.teardown(async () => await client.end())
+  const { rows: [{ pid }] } = await client.query('select pg_backend_pid() as pid')
+  await client.query('begin; lock table pg_locks in access exclusive mode') // the proof looks there
+  await hands.advance(20_000)
+  await until(async () => (await stage.query('select from pg_stat_activity where $1 = any (pg_blocking_pids(pid))', [pid])).rowCount === 1)
+  on.open()
+  await new Promise(resolve => setImmediate(resolve)) // the upsert ends, and with it the run
+  await client.query('rollback')
+  t.match(await outcome, { outcome: 'succeeded' })
 })
 
 t.test('a lock that is there is proven again and again', async t => {
@@ -346,6 +386,32 @@ t.test('a run that lost its lock but lives says so over the vanished that anothe
   t.match(await stage.state(), { deaths: 0, started: { id: answer.started && answer.runId } })
   on.open()
   t.match(answer.started && await answer.finished, { state: 'succeeded' })
+})
+
+t.test('a run that says that it lost its lock while the next holder finds it vanished makes no deadlock', async t => {
+  const stage = await setStage(t, cluster)
+  await succeedBefore(stage)
+  const next = new pg.Client({ connectionString: cluster.url() })
+  await next.connect()
+  t.teardown(async () => await next.end())
+  const { rows: [{ pid }] } = await next.query('select pg_backend_pid() as pid')
+  const { sync } = await stage.host({
+    sync: async run => {
+      const backend = await backendOf(run)
+      await next.query(`begin; select from ${stage.schema}.sync for update`) // as a begin does
+      await kill(stage, backend)
+    }
+  })
+  const outcome = sync.runOnce()
+  await until(async () => (await stage.query('select from pg_stat_activity where $1 = any (pg_blocking_pids(pid))', [pid])).rowCount === 1)
+  await next.query(`
+    with s as (update ${stage.schema}.sync set deaths = deaths + 1 returning *)
+    insert into ${stage.schema}.run (id, name, target, trigger, state, slot, slice, slices, attempt, window_start, window_end, started_at, finished_at, worker)
+    select (started->>'id')::uuid, name, target, 'schedule', 'vanished', now(), 1, 1, 1, now(), now(), now(), now(), 'a:1' from s;
+    commit`)
+  t.match(await outcome, { outcome: 'lock-lost' })
+  t.strictSame((await stage.history()).map(({ state }) => state), ['succeeded', 'lock-lost'])
+  t.match(await stage.state(), { deaths: 0, last_failure: { state: 'lock-lost' } }, 'noted over the vanished')
 })
 
 t.test('a run that said that it lost its lock is not found vanished', async t => {

@@ -1,5 +1,6 @@
 import t from 'tap'
 import { FST_HOURLY_SYNC_POOLED, FST_HOURLY_SYNC_READ_ONLY, FST_HOURLY_SYNC_RIGHTS, FST_HOURLY_SYNC_SCHEMA, FST_HOURLY_SYNC_UNAVAILABLE } from '../lib/errors.js'
+import { unknown } from '../lib/history.js'
 import { refusal } from '../lib/refusal.js'
 
 const state = (code: string, message = 'as the server says'): Error => Object.assign(new Error(message), { code })
@@ -39,6 +40,13 @@ t.test('the driver\'s error is the cause of ours', async t => {
   t.equal(error.cause, thrown)
   t.match(reason, "schema 'we\"ird'")
   t.match(reason, 'permission denied for table run')
+})
+
+t.test('of a database whose every address refuses, the reason and a status say so', async t => {
+  const error = Object.assign(new AggregateError([state('ECONNREFUSED', 'connect ECONNREFUSED ::1:5432'), state('ECONNREFUSED', 'connect ECONNREFUSED 127.0.0.1:5432')]), { code: 'ECONNREFUSED' })
+  const reason = 'connect ECONNREFUSED ::1:5432; connect ECONNREFUSED 127.0.0.1:5432'
+  t.match(refusal(error, 's'), { outcome: 'unavailable', reason })
+  t.match(unknown(error, []), { unavailable: reason })
 })
 
 t.test('the reason shows no secret', async t => {

@@ -55,6 +55,7 @@ t.test('a first attempt is a catch-up after half a slot, two minutes at most, an
   t.equal(lateAfter(4 * MINUTE, 0), 2 * MINUTE)
   t.equal(lateAfter(2_000, 0), 1_000)
   t.equal(lateAfter(2_000, 500), 1_500)
+  t.equal(lateAfter(1_001, 0), 500, 'in whole milliseconds, as the server takes them')
 })
 
 t.test("with catchUp: 'skip' a slot can be attempted in its first half, five minutes at most, and the jitter", async t => {
@@ -62,6 +63,7 @@ t.test("with catchUp: 'skip' a slot can be attempted in its first half, five min
   t.equal(skipAfter(HOUR, 10 * MINUTE), 15 * MINUTE)
   t.equal(skipAfter(10 * MINUTE, 0), 5 * MINUTE)
   t.equal(skipAfter(2_000, 0), 1_000)
+  t.equal(skipAfter(1_001, 0), 500, 'in whole milliseconds')
 })
 
 t.test('a database that is away is asked after 1, 2, 4, 8, 16 and then every 30 seconds', async t => {

@@ -3,6 +3,7 @@ import fc from 'fast-check'
 import pg from 'pg'
 import t, { type Test } from 'tap'
 import type { SyncRun } from '../lib/types.js'
+import { handClock } from './helpers/hand-clock.js'
 import { setStage, type Stage } from './helpers/host.js'
 import { startPostgres } from './helpers/postgres.js'
 import { gate, until } from './helpers/until.js'
@@ -91,13 +92,14 @@ t.test('a failure in the middle resumes at the slice that failed, and the slot c
   t.strictSame((await stage.state()).last_slot, new Date('2025-03-10T15:00:00Z'))
 })
 
-t.test('a slice that keeps the watermark is the last of its run', async t => {
+t.test('a slice that keeps the watermark is the last of its run, and serves its slot', async t => {
   const stage = await setStage(t, cluster)
   let runs = 0
   const { sync } = await stage.host({ maxWindow: '1h', sync: async () => { runs++; return { advance: false } }, initialSince: '5h' })
   t.match(await sync.runOnce(), { outcome: 'succeeded', run: { slice: 1 } })
   t.equal(runs, 1)
-  t.equal((await stage.state()).watermark, null)
+  t.match(await stage.state(), { watermark: null, last_slot: new Date('2025-03-10T10:00:00Z'), succeeded_at: Date })
+  t.match(await sync.runOnce(), { outcome: 'not-due', reason: 'served' })
 })
 
 t.test('timeout is per slice', async t => {
@@ -148,6 +150,33 @@ t.test('a close between slices begins no further one', async t => {
   await host.app.close()
   t.match(answer.started && await answer.finished, { state: 'interrupted', slice: 1 })
   t.equal((await stage.history()).length, 1)
+})
+
+t.test('a close is not held up by a slice that cannot begin', async t => {
+  const stage = await setStage(t, cluster)
+  const { app, sync } = await stage.host({ maxWindow: '1h', initialSince: '3h', closeTimeout: '1s' })
+  await stage.host({ name: 'other' }).then(async other => await other.sync.runOnce()) // makes the tables
+  const hurdle = await setHurdle(t, stage, "new.started->>'slice' = '2'")
+  const answer = await sync.trigger()
+  await hurdle.met()
+  await app.close() // the pool waits for its last client
+  t.match(answer.started && await answer.finished, { state: 'succeeded', slice: 1 })
+  await hurdle.lift()
+})
+
+t.test('a slice that cannot begin is given up after ten seconds', async t => {
+  const stage = await setStage(t, cluster)
+  const hands = handClock()
+  await stage.host({ name: 'other' }).then(async other => await other.sync.runOnce()) // makes the tables
+  const { sync, log } = stage.bare({ maxWindow: '1h', initialSince: '3h' }, hands)
+  const hurdle = await setHurdle(t, stage, "new.started->>'slice' = '2'")
+  const ended = sync.runOnce()
+  await hurdle.met()
+  await hands.advance(10_000)
+  t.match(await ended, { outcome: 'succeeded', run: { slice: 1, slices: 3 } })
+  t.match(log.said('the next slice could not begin'), [{ err: { code: 'FST_HOURLY_SYNC_UNAVAILABLE' } }])
+  await hurdle.lift()
+  await until(async () => await stage.holders() === 0)
 })
 
 t.test('a session lost as a further slice begins leaves the slot due, and no lock', async t => {
@@ -413,6 +442,52 @@ t.test('backfill', async t => {
     t.equal(backends.size, 1)
   })
 
+  t.test('begins no further slice beside a due slot that ignores its timeout', async t => {
+    const stage = await setStage(t, cluster)
+    await stage.clock.at('2025-03-10T10:00:00Z')
+    const order: string[] = []
+    const on = gate()
+    const { sync } = await stage.host({
+      maxWindow: '1h',
+      timeout: 2_000,
+      abandonAfter: 100,
+      sync: async run => {
+        order.push(run.trigger)
+        if (run.trigger === 'backfill') await stage.clock.at('2025-03-10T11:00:00Z')
+        else if (order.length > 1) await on.passed
+      }
+    })
+    await sync.runOnce()
+    const answer = await sync.backfill({ since, until: upTo })
+    t.match(answer.started && await answer.finished, { state: 'succeeded', trigger: 'backfill', slice: 1 })
+    t.strictSame(order, ['schedule', 'backfill', 'schedule'])
+    t.match(await sync.trigger(), { started: false, reason: 'running' }, 'this process takes no other run before it settles')
+    t.match(await sync.status(), { backfill: { position: new Date(since.getTime() + HOUR) } }, 'and the backfill can be resumed')
+    on.open()
+    await until(async () => (await sync.trigger()).started)
+  })
+
+  t.test('begins no further slice on a session that was taken from a due slot', async t => {
+    const stage = await setStage(t, cluster)
+    await stage.clock.at('2025-03-10T10:00:00Z')
+    const order: string[] = []
+    const { sync, log } = await stage.host({
+      maxWindow: '1h',
+      timeout: 2_000,
+      abandonAfter: 100,
+      sync: async run => {
+        order.push(run.trigger)
+        if (run.trigger === 'backfill') await stage.clock.at('2025-03-10T11:00:00Z')
+        else if (order.length > 1) await run.transaction(async tx => { for (;;) await tx.query('select pg_sleep(0.01)') })
+      }
+    })
+    await sync.runOnce()
+    const answer = await sync.backfill({ since, until: upTo })
+    t.match(answer.started && await answer.finished, { state: 'succeeded', trigger: 'backfill', slice: 1 })
+    t.strictSame(order, ['schedule', 'backfill', 'schedule'])
+    t.strictSame(log.said('the next slice could not begin'), [])
+  })
+
   t.test('ends with its signal, and can be resumed', async t => {
     const stage = await setStage(t, cluster)
     const started = gate()
@@ -491,7 +566,7 @@ t.test('backfill', async t => {
     const answering = sync.backfill({ since, until: upTo, signal: stop.signal })
     await until(() => pool.waitingCount === 1)
     stop.abort(new Error('enough'))
-    t.match(await answering, { started: false, reason: 'closing' })
+    t.match(await answering, { started: false, reason: 'stopped' })
     taken.release()
   })
 

@@ -326,3 +326,32 @@ t.test('a logger that throws fails the run, and leaves neither lock nor rejectio
   t.match(await sync.runOnce(), { outcome: 'failed', run: { state: 'failed', error: { message: 'disk full' } } })
   t.equal(await stage.holders(), 0)
 })
+
+t.test('a logger that cannot make a child starts no run, and leaves no lock', async t => {
+  const stage = await setStage(t, cluster)
+  const { app, sync, pool } = await stage.host({}, { max: 2 }) // of which one is for syncs
+  const { child } = app.log
+  app.log.child = () => { throw new Error('disk full') }
+  t.match(await sync.runOnce(), { outcome: 'unavailable', reason: 'disk full' })
+  t.equal(await stage.holders(), 0)
+  t.equal(pool.totalCount - pool.idleCount, 0)
+  app.log.child = child
+  t.match(await sync.runOnce(), { outcome: 'succeeded' })
+})
+
+t.test('a logger that stops working between two slices ends the run with the first, and leaves neither lock nor rejection', async t => {
+  const stage = await setStage(t, cluster)
+  const { app, sync, log } = await stage.host({
+    maxWindow: '1h',
+    initialSince: '2h',
+    sync: async () => {
+      app.log.child = () => { throw new Error('disk full') }
+      log.lines.push = function (line) {
+        if (line.msg === 'the next slice could not begin') throw new Error('disk full')
+        return Array.prototype.push.call(this, line)
+      }
+    }
+  })
+  t.match(await sync.runOnce(), { outcome: 'succeeded', run: { slice: 1, slices: 2 } })
+  t.equal(await stage.holders(), 0)
+})

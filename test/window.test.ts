@@ -238,6 +238,15 @@ t.test('with catchUp off a longer jitter makes a slot due for longer', async t =
   t.match(await sync.runOnce(), { outcome: 'succeeded' })
 })
 
+for (const catchUp of ['once', 'skip'] as const) {
+  t.test(`a slot of an odd length is served with catchUp '${catchUp}'`, async t => {
+    const stage = await setStage(t, cluster)
+    const { sync } = await stage.host({ every: 1_001, catchUp })
+    await stage.clock.at(new Date(1_001 * 1_750_000_000))
+    t.match(await sync.runOnce(), { outcome: 'succeeded', run: { trigger: 'schedule' } })
+  })
+}
+
 t.test('a first attempt within two minutes of its slot is scheduled, a later one catches up', async t => {
   const stage = await setStage(t, cluster)
   const { sync } = await stage.host()

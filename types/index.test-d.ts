@@ -5,7 +5,7 @@ import Fastify, {
 import type { Pool, QueryResult } from 'pg'
 import hourlySync, {
   errors, fastifyHourlySync, jsonNull, migrationSql, TransientSyncError,
-  type Hold, type Holder, type HourlySync, type HourlySyncOptions, type HourlySyncRegistry, type Json, type NotStarted, type Outcome, type RunOnceResult,
+  type BackfillAnswer, type Hold, type Holder, type HourlySync, type HourlySyncOptions, type HourlySyncRegistry, type Json, type NotStarted, type Outcome, type RunOnceResult,
   type RunRecord, type RunState, type SlotList, type Status, type SyncFunction, type SyncResult, type SyncRun, type Transaction, type Trigger, type TriggerAnswer, type Upsert, type UpsertOptions, type UpsertResult
 } from '../index.js'
 
@@ -189,6 +189,9 @@ async function answers (): Promise<void> {
   sync.start()
   sync.stop()
   same<Awaited<ReturnType<typeof sync.trigger>>, TriggerAnswer>()
+  const backfilled = await sync.backfill()
+  same<typeof backfilled, BackfillAnswer>()
+  if (!backfilled.started) same<typeof backfilled.reason, 'running' | 'not-configured' | 'closing' | 'stopped' | 'unavailable' | 'refused'>()
   const once = await sync.runOnce({ force: true })
   same<typeof once, RunOnceResult>()
   same<typeof once.outcome, Outcome>()

@@ -14,6 +14,9 @@ const notBefore = ({ delay, atLeast, slot, every }: Record<'delay' | 'atLeast' |
           case when ${delay}::bigint is not null then least(ended.finished_at + ${delay}::bigint * interval '1 millisecond', ${at(`${slot}::bigint + ${every}::bigint`)}) end,
           ended.finished_at + ${atLeast}::bigint * interval '1 millisecond')`
 
+/** Whether a finish serves its slot. */
+const serves = "($7::text = 'succeeded' and $8::bigint is not null and ($23::int = $24::int or not $16::boolean))"
+
 /** Texts of an end. */
 export interface End {
   finish: string
@@ -31,7 +34,7 @@ export function endTexts ({ sync, run }: Tables): End {
      * `$19` whether the failure counts as an attempt, `$20` milliseconds until a retry may begin (null: at once), `$21` a lower bound of
      * the same that also holds beyond the slot, `$22` the slot when its failure is handed to the host,
      * `$23` slice, `$24` slices, `$25` where a backfill goes on (null: as it was; a JSON null: it is done) -> {@link FinishRow}. The slot is
-     * served with the last slice.
+     * served with the last slice, and with one that does not move the watermark, after which there is none.
      *
      * Rows of ours read before and written after are safe: nobody else writes them without the lock.
      */
@@ -49,11 +52,11 @@ export function endTexts ({ sync, run }: Tables): End {
     update ${sync} s set
       started = null,
       deaths = 0,
-      last_slot = case when $7::text <> 'succeeded' or $8::bigint is null or $23::int < $24::int then s.last_slot
+      last_slot = case when not ${serves} then s.last_slot
         when ${ms('s.last_slot')} between $8::bigint and $8::bigint + $18::bigint then s.last_slot
         else ${at('$8::bigint')} end,
-      last_every = case when $7::text = 'succeeded' and $8::bigint is not null and $23::int = $24::int then $18::bigint else s.last_every end,
-      succeeded_at = case when $7::text = 'succeeded' and $8::bigint is not null and $23::int = $24::int then ended.finished_at else s.succeeded_at end,
+      last_every = case when ${serves} then $18::bigint else s.last_every end,
+      succeeded_at = case when ${serves} then ended.finished_at else s.succeeded_at end,
       backfill = nullif(coalesce($25::jsonb, s.backfill), 'null'),
       watermark = case when $16::boolean then greatest(s.watermark, ended.window_end) else s.watermark end,
       cursor = case when $16::boolean then coalesce($17::jsonb, s.cursor) else s.cursor end,
@@ -83,8 +86,13 @@ export function endTexts ({ sync, run }: Tables): End {
      * `$14`, `$15`, `$16`, `$17`, `$18`, `$19` as `$20`, `$21`, `$22`, `$18`, `$23`, `$24` of the finish -> the row that stands then.
      *
      * An end that is there already, for the answer to its finish was lost, was counted with it: nothing is noted a second time.
+     *
+     * The state row is locked first, as the next holder does it, who may be about to write the same run as `vanished`: the other way round they would deadlock.
      */
     lost: `with ${clock},
+  same as materialized (
+    select attempt_slot from ${sync} where name = $1::text and target = $2::text for update
+  ),
   before as materialized (
     select state from ${run} where id = $3::uuid
   ),
@@ -93,6 +101,7 @@ export function endTexts ({ sync, run }: Tables): End {
     select $3::uuid, $1::text, $2::text, $4::text, $12::text, ${at('$5::bigint')}, $18::int, $19::int, $6::int, ${at('$7::bigint')}, ${at('$8::bigint')}, ${at('$9::bigint')},
       ${at('now')}, $10::text, $11::jsonb
     from clock
+    left join same on true
     on conflict (id) do update set
       state = case when r.state = 'vanished' then excluded.state else r.state end,
       finished_at = case when r.state = 'vanished' then excluded.finished_at else r.finished_at end,
@@ -112,9 +121,10 @@ export function endTexts ({ sync, run }: Tables): End {
       last_failure = $11::jsonb || jsonb_build_object('at', ${ms('ended.finished_at')}, 'state', ended.state,
         'reported', coalesce($16::bigint, (s.last_failure->>'reported')::bigint))
     from ended, (
-      select $13::boolean and attempt_slot = ${at('$5::bigint')} as counted from ${sync} where name = $1::text and target = $2::text
-    ) as same
-    where s.name = $1::text and s.target = $2::text and (not ended.stood or (select state from before) = 'vanished')
+      select $13::boolean and attempt_slot = ${at('$5::bigint')} as counted from same
+    ) as attempt
+    where s.name = $1::text and s.target = $2::text
+      and (not ended.stood or ended.state = 'lock-lost' or (select state from before) = 'vanished') -- no finish writes lock-lost: what stood was vanished, and may be too young to be seen before
     returning ${ms('s.not_before')} as not_before
   )
   select clock.now::text as now, (select not_before::text from noted) as not_before, ${runColumns('ended')} from clock, ended`,

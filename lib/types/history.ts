@@ -1,7 +1,7 @@
 import type { Json, Outcome, RunState, Trigger } from './words.js'
 import type { BackfillState } from './sync.js'
 
-/** What is kept of an error: redacted and cut. */
+/** What is kept of an error: redacted and cut. The message names its causes as well, code and status are the outermost of them that has one. */
 export interface ErrorRecord {
   name: string
   message: string

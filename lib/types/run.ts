@@ -7,7 +7,7 @@ import type { Json, Trigger } from './words.js'
 export interface SyncResult {
   /** Stored with the success and handed to the next run as `run.cursor`. Left out, the old one stays. */
   cursor?: Json
-  /** `false` leaves watermark and cursor where they were; the run succeeded and its slot is served. */
+  /** `false` leaves watermark and cursor where they were; the run succeeded and its slot is served. No further slice of a long gap follows. */
   advance?: false
   /** Stored with the run and shown. */
   stats?: Json

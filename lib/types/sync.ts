@@ -10,11 +10,14 @@ export type TriggerAnswer =
   }
   | {
     started: false
-    reason: Exclude<NotStarted, 'not-due'>
+    reason: Exclude<NotStarted, 'not-due' | 'stopped'>
     /** For people: what was wrong. */
     message?: string
     holder?: Holder
   }
+
+/** `stopped`: its signal aborted before it had begun. */
+export type BackfillAnswer = TriggerAnswer | { started: false, reason: 'stopped', message?: string, holder?: Holder }
 
 /** What one attempt came to, with the run's record when there was one. */
 export interface RunOnceResult {
@@ -31,7 +34,7 @@ export interface HourlySync {
   readonly lockKey: string
   /** Starts the loop of this process, if the sync is configured. Starting twice starts one. */
   start: () => void
-  /** Stops the loop of this process; a run under way goes on. */
+  /** Stops the loop of this process, and a look that has not become a run; a run under way goes on. */
   stop: () => void
   /** Starts a run now, due or not. Answers once the lock is really held, or why not. */
   trigger: () => Promise<TriggerAnswer>
@@ -61,10 +64,10 @@ export interface HourlySync {
    * Fetches a window of the past again, in slices of `maxWindow`, under the same lock; a slot that becomes due is served in between. Moves neither
    * watermark nor cursor. Left out, `since` and `until` are those of the backfill that was not finished; the same ones resume it as well.
    *
-   * @param options.signal - ends it; it can be resumed
+   * @param options.signal - ends it; it can be resumed. Before it has begun the answer is `stopped`
    * @throws FST_HOURLY_SYNC_INVALID_OPTION when the window is none, or there is nothing to resume
    */
-  backfill: (options?: BackfillOptions) => Promise<TriggerAnswer>
+  backfill: (options?: BackfillOptions) => Promise<BackfillAnswer>
 }
 
 export interface RunsOptions {

@@ -10,8 +10,8 @@ export type Trigger = 'schedule' | 'catch-up' | 'retry' | 'manual' | 'backfill'
 /** How a run ended. */
 export type RunState = 'succeeded' | 'failed' | 'timed-out' | 'interrupted' | 'lock-lost' | 'vanished'
 
-/** Why an attempt did not become a run. */
-export type NotStarted = 'not-due' | 'running' | 'not-configured' | 'closing' | 'unavailable' | 'refused'
+/** Why an attempt did not become a run; `stopped`: by `stop()`, or by the signal of a backfill, before it had begun. */
+export type NotStarted = 'not-due' | 'running' | 'not-configured' | 'closing' | 'stopped' | 'unavailable' | 'refused'
 
 /** What an attempt came to. */
 export type Outcome = RunState | NotStarted

@@ -77,19 +77,19 @@ export function createRunner (context: Context): Runner {
     const stop = new AbortController()
     const callOff = (): void => { stop.abort() }
     request.signal?.addEventListener('abort', callOff)
-    try {
-      // each time on another connection: a claim that failed may have taken the lock, and its session keeps that until it ends
-      return await again(async () => await tried(request, stop))
-    } catch (error) {
-      const bar = barred() ?? (isStopped(request) ? 'stopped' : undefined)
-      if (bar !== undefined) return notStarted(bar) // the wait was called off, or would have been
-      const refused = refusal(error, settings.schema, settings.redact)
-      if (refused.outcome === 'refused') context.forget()
-      return { ...notStarted(refused.outcome, refused.reason), refusal: refused }
-    } finally {
-      waiting.delete(stop)
-      request.signal?.removeEventListener('abort', callOff)
-    }
+    // each time on another connection: a claim that failed may have taken the lock, and its session keeps that until it ends
+    const attempted = await again(async () => await tried(request, stop)).catch((error): Attempt => failed(error, request))
+    waiting.delete(stop)
+    request.signal?.removeEventListener('abort', callOff)
+    return attempted
+  }
+
+  function failed (error: unknown, request: Request): Attempt {
+    const bar = barred() ?? (isStopped(request) ? 'stopped' : undefined)
+    if (bar !== undefined) return notStarted(bar) // the wait was called off, or would have been
+    const refused = refusal(error, settings.schema, settings.redact)
+    if (refused.outcome === 'refused') context.forget()
+    return { ...notStarted(refused.outcome, refused.reason), refusal: refused }
   }
 
   async function tried (request: Request, stop: AbortController): Promise<Attempt> {
@@ -177,14 +177,10 @@ export function createRunner (context: Context): Runner {
       return { ...beginning, started: await proceedBackfill(context, session, started, plan, 1) }
     }
     beginnings.add(session)
-    try {
-      return await lease.limited(work())
-    } catch (error) {
+    return await lease.limited(work()).catch(error => {
       session.destroy() // a statement may still be under way: with its session it ends, and so does the lock
       throw error
-    } finally {
-      beginnings.delete(session)
-    }
+    }).finally(() => { beginnings.delete(session) })
   }
 
   async function lookAndLock (lease: Lease, fresh: boolean): Promise<Claim> {
@@ -207,11 +203,7 @@ export function createRunner (context: Context): Runner {
 
   async function track<T> (work: Promise<T>): Promise<T> {
     underWay.add(work)
-    try {
-      return await work
-    } finally {
-      underWay.delete(work)
-    }
+    return await work.finally(() => { underWay.delete(work) })
   }
 
   /** The first look of a sync that waits for its second slot: this one counts as served. */
@@ -223,14 +215,10 @@ export function createRunner (context: Context): Runner {
   async function asked<T> (lease: Lease, work: () => Promise<T>): Promise<T> {
     const stop = new AbortController()
     waiting.add(stop)
-    try {
-      return await lease.limited(work(), stop.signal)
-    } catch (error) {
+    return await lease.limited(work(), stop.signal).catch(error => {
       lease.destroy()
       throw error
-    } finally {
-      waiting.delete(stop)
-    }
+    }).finally(() => { waiting.delete(stop) })
   }
 
   return {

@@ -18,8 +18,6 @@ export interface Conducted {
   readonly progress: Progress | null
   /** Set once the run was told to stop: the state it will end in. */
   readonly aborted: RunState | null
-  /** Whether the end is recorded; the host's function may still be at work. */
-  readonly over: boolean
   /** Resolves when the end is recorded, or could not be. Never rejects. */
   readonly finished: Promise<Ended>
   /** Whether the host's function has settled: perhaps long after the run was over, perhaps never. */
@@ -64,7 +62,7 @@ export function conduct ({ context, session, started }: Parts): Conducted {
   let isOver = false
   let finishLimit = FINISH_LIMIT
   let wasCut = false
-  let cut = (_error: Error): void => {}
+  let cut!: (error: Error) => void
   /** Resolves when the run does not wait for the host's function any longer. */
   const isCut = new Promise<Settled>(resolve => {
     cut = error => {
@@ -93,15 +91,16 @@ export function conduct ({ context, session, started }: Parts): Conducted {
   const answer = callHost()
 
   async function callHost (): Promise<Settled> {
+    let settled: Settled
     try {
       await Promise.resolve() // not before the caller has the run
       abort.signal.throwIfAborted()
-      return { result: checkedResult(await settings.sync(run), log) }
+      settled = { result: checkedResult(await settings.sync(run), log) }
     } catch (thrown) {
-      return { error: asError(thrown) }
-    } finally {
-      isSettled = true
+      settled = { error: asError(thrown) }
     }
+    isSettled = true
+    return settled
   }
 
   /** The host's function, and then what it left on the session, each only as long as the run is not cut. */
@@ -119,16 +118,14 @@ export function conduct ({ context, session, started }: Parts): Conducted {
 
   /** Never rejects: what is not foreseen, a logger that throws say, must not leave the lock held and the process with a rejection. */
   async function conclude (): Promise<Ended> {
-    try {
-      return await carryOut()
-    } catch (thrown) {
+    const ended = await carryOut().catch((thrown): Ended => {
       session.destroy()
       return { ...nothing, record: unrecorded(settings.name, begun, 'failed', Math.round(clock.elapsed() - start), errorRecord(asError(thrown), false, settings.redact)) }
-    } finally {
-      over.abort()
-      for (const cancel of closing) cancel()
-      isOver = true
-    }
+    })
+    over.abort()
+    for (const cancel of closing) cancel()
+    isOver = true
+    return ended
   }
 
   async function carryOut (): Promise<Ended> {
@@ -187,7 +184,6 @@ export function conduct ({ context, session, started }: Parts): Conducted {
 
   return {
     begun,
-    get over () { return isOver },
     get progress () { return progress },
     get aborted () { return aborted?.state ?? null },
     finished: conclude(),

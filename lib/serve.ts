@@ -11,6 +11,8 @@ import type { Session } from './session.js'
 export interface Serving extends Omit<Conducted, 'begun' | 'wasCut'> {
   /** Id of the first run. */
   readonly id: string
+  /** Whether the lock is given back; the host's function may still be at work. */
+  readonly over: boolean
   /** Resolves once the lock is given back, with the end of the last run; of a backfill, with that of its last slice. Never rejects. */
   readonly finished: Promise<Ended>
   /** Ends a backfill; a due slot that is just being served is served to its end. */

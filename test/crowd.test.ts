@@ -73,6 +73,19 @@ both('a loop whose pool was exhausted goes on when it no longer is', async (t, s
   t.match(await sync.status(), { lastSuccess: { state: 'succeeded' } })
 })
 
+t.test('of two triggers that wait for a connection one starts, and tells the other', async t => {
+  const stage = await setStage(t, cluster)
+  const on = gate()
+  const { sync, pool } = await stage.host({ sync: async () => await on.passed }, { max: 2 })
+  const giveBack = await exhaust(pool)
+  const answers = [sync.runOnce({ force: true }), sync.runOnce({ force: true })]
+  await until(() => pool.waitingCount > 0)
+  giveBack()
+  t.match(await Promise.race(answers), { outcome: 'running' })
+  on.open()
+  t.match((await Promise.all(answers)).map(({ outcome }) => outcome).sort(), ['running', 'succeeded'])
+})
+
 t.test('a status that finds no connection in its time says that it is unknown', async t => {
   const stage = await setStage(t, cluster)
   const { sync, pool } = stage.bare({ enabled: false }, fastClock(20), { max: 1 })

@@ -28,7 +28,7 @@ const lock = JSON.parse(readFileSync(join(root, 'package-lock.json'), 'utf8'))
 /** The version this repository has, which npm's cache holds. */
 const pinned = (name: string): string => `${name}@${lock.packages[`node_modules/${name}`].version}`
 
-await npm(root, 'pack', '--silent', '--pack-destination', project)
+await npm(root, 'pack', '--silent', '--ignore-scripts', '--pack-destination', project) // `npm test` has built it
 const tarball = readdirSync(project).find(file => file.endsWith('.tgz'))!
 writeFileSync(join(project, 'package.json'), JSON.stringify({ name: 'host', private: true }))
 await npm(project, 'install', '--prefer-offline', '--no-audit', '--no-fund', '--loglevel=error', `./${tarball}`,

@@ -1,7 +1,10 @@
 import t from 'tap'
 import { FST_HOURLY_SYNC_POOLED, FST_HOURLY_SYNC_READ_ONLY, FST_HOURLY_SYNC_RIGHTS, FST_HOURLY_SYNC_SCHEMA, FST_HOURLY_SYNC_UNAVAILABLE } from '../lib/errors.js'
 import { unknown } from '../lib/history.js'
+import { createLookLog } from '../lib/look-log.js'
+import { parseOptions } from '../lib/options.js'
 import { refusal } from '../lib/refusal.js'
+import { createLog } from './helpers/log.js'
 
 const state = (code: string, message = 'as the server says'): Error => Object.assign(new Error(message), { code })
 
@@ -51,4 +54,15 @@ t.test('of a database whose every address refuses, the reason and a status say s
 
 t.test('the reason shows no secret', async t => {
   t.notMatch(refusal(new Error('cannot reach postgres://app:hunter2@db/orders'), 's').reason, 'hunter2')
+})
+
+t.test('trouble is said once, and that it is over by whatever look comes through', async t => {
+  const { log, lines } = createLog()
+  const say = createLookLog(parseOptions({ name: 'a', sync () {} }), log)
+  const away = { started: false, outcome: 'unavailable', reason: 'away', look: null, refusal: refusal(new Error('away'), 'hourly_sync') } as const
+  say(away)
+  say(away)
+  say({ started: false, outcome: 'not-due', reason: 'served', look: { now: 1, slot: 0, notBefore: null, hold: 'served', mark: null, ahead: null }, refusal: null })
+  t.match(lines, [{ level: 'warn', message: 'database unavailable' }, { level: 'info', message: 'sync can work again' }, { level: 'debug', message: 'sync not due' }])
+  t.equal(lines.length, 3)
 })

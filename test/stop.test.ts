@@ -1,9 +1,9 @@
 import fastifyPostgres from '@fastify/postgres'
 import Fastify from 'fastify'
-import t from 'tap'
+import t, { type Test } from 'tap'
 import hourlySync from '../index.js'
 import type { HourlySyncOptions, SyncRun } from '../lib/types.js'
-import { captureLog, levels, setStage, type Stage } from './helpers/host.js'
+import { captureLog, type Host, levels, setStage, type Stage } from './helpers/host.js'
 import { createManualClock } from './helpers/manual-clock.js'
 import { startPostgres } from './helpers/postgres.js'
 import { gate, until } from './helpers/until.js'
@@ -193,6 +193,37 @@ t.test('a deaf run between two statements of a transaction is abandoned, and the
   t.equal(await stage.holders(), 0)
 })
 
+t.test('a transaction of a run that was abandoned sends nothing more', async t => {
+  const stage = await setStage(t, cluster)
+  const on = gate()
+  let late: Promise<unknown> | undefined
+  const { sync } = await stage.host({
+    timeout: 100,
+    abandonAfter: 100,
+    sync: async run => await run.transaction(async tx => {
+      await on.passed
+      late = tx.query('insert into orders values (1)')
+      await late
+    })
+  })
+  t.match(await sync.runOnce(), { outcome: 'timed-out' })
+  on.open()
+  await t.rejects(until(() => late).then(async () => await late), { code: 'FST_HOURLY_SYNC_RUN_ENDED' })
+  t.strictSame(await saved(), [])
+})
+
+t.test('a run that timed out and is then told to close has timed out', async t => {
+  const stage = await setStage(t, cluster)
+  const on = gate()
+  const { app, sync } = await stage.host({ timeout: 100, sync: async () => await on.passed })
+  const answer = await app.triggerSync()
+  await until(async () => (await sync.status()).aborted === 'timed-out')
+  const closed = app.close()
+  on.open()
+  await closed
+  t.match(answer.started && await answer.finished, { state: 'timed-out' })
+})
+
 t.test('a run that settles in time is not bothered by its timeout', async t => {
   const stage = await setStage(t, cluster)
   let run: SyncRun | undefined
@@ -337,6 +368,43 @@ t.test('a trigger that waits for a connection is told that the app closes', asyn
   t.match(await answer, { started: false, reason: 'closing' })
   for (const client of taken) client.release()
   await closed
+})
+
+/** A host whose run waits, under the lock, for the row of its sync. */
+async function startBeginning (t: Test, options: Partial<HourlySyncOptions> = {}): Promise<{ host: Host, outcome: Promise<unknown>, stage: Stage, letGo: () => Promise<void> }> {
+  const stage = await setStage(t, cluster)
+  const host = await stage.host(options)
+  await host.sync.runOnce({ force: true })
+  const other = await stage.pool({ max: 1 }).connect()
+  await other.query(`begin; select from ${stage.schema}.sync for update`)
+  const outcome = host.sync.runOnce({ force: true })
+  await until(async () => (await stage.query("select from pg_stat_activity where wait_event_type = 'Lock' and application_name = $1", [stage.poolConfig.application_name])).rowCount === 1)
+  return {
+    host,
+    outcome,
+    stage,
+    async letGo () {
+      await other.query('rollback')
+      other.release()
+    }
+  }
+}
+
+t.test('a run that begins as its app closes is interrupted', async t => {
+  const { host, outcome, letGo } = await startBeginning(t, { sync: async run => { if (run.signal.aborted) throw run.signal.reason } })
+  const closed = host.app.close()
+  await until(async () => (await host.sync.status().catch(() => undefined))?.disabledBecause === 'closing')
+  await letGo()
+  t.match(await outcome, { outcome: 'interrupted' })
+  await closed
+})
+
+t.test('a run that cannot begin holds no close up for longer than closeTimeout', async t => {
+  const { host, outcome, stage, letGo } = await startBeginning(t, { closeTimeout: 200 })
+  await host.app.close()
+  t.match(await outcome, { outcome: 'closing' })
+  await letGo()
+  await until(async () => await stage.holders() === 0, 'the lock is free')
 })
 
 t.test('closing twice closes once', async t => {

@@ -1,6 +1,6 @@
 import type { FastifyReply, FastifyRequest, RouteGenericInterface } from 'fastify'
 import { FST_HOURLY_SYNC_INVALID_OPTION, FST_HOURLY_SYNC_UNANSWERED } from '../errors.js'
-import { asError, redact } from '../failure.js'
+import { asError, messageOf, redact } from '../failure.js'
 import type { Settings } from '../options.js'
 
 type Handler<G extends RouteGenericInterface> = (request: FastifyRequest<G>, reply: FastifyReply<G>) => Promise<unknown>
@@ -17,7 +17,7 @@ export function answering (settings: Settings): <G extends RouteGenericInterface
       const error = asError(thrown) as Error & { code?: unknown, statusCode?: number }
       if (error instanceof FST_HOURLY_SYNC_INVALID_OPTION) throw Object.assign(error, { statusCode: 400 })
       if (typeof error.code === 'string' && error.code.startsWith('FST_HOURLY_SYNC_') && error.statusCode !== 500) throw error
-      throw new FST_HOURLY_SYNC_UNANSWERED(redact(error.message, settings.redact))
+      throw new FST_HOURLY_SYNC_UNANSWERED(redact(messageOf(error), settings.redact))
     }
   }
 }

@@ -1,5 +1,5 @@
 import type { Service } from '../service.js'
-import { asError, redact } from '../failure.js'
+import { asError, messageOf, redact } from '../failure.js'
 
 export interface HealthAnswer {
   ok: boolean
@@ -24,6 +24,6 @@ export async function health ({ reading, settings }: Service, maxAge: number): P
       unavailable: null
     }
   } catch (error) {
-    return { ok: false, lastSuccess: null, age: null, maxAge, unavailable: redact(asError(error).message, settings.redact) }
+    return { ok: false, lastSuccess: null, age: null, maxAge, unavailable: redact(messageOf(asError(error)), settings.redact) }
   }
 }

@@ -21,14 +21,17 @@ export async function setPooledStage (t: Test, cluster: Cluster, pooler: Pooler,
 type Body = (t: Test, set: (database?: string) => Promise<Stage>, pooled: boolean) => Promise<void>
 type Make = (title: string, body: Body) => void
 
+/** Why the pooled ones cannot run here, or `false`. */
+const skip = process.env.SOAK === 'true' ? noPgBouncer : 'in npm run soak'
+
 /** Makes tests of what holds through PgBouncer in transaction mode, with a direct connection for the lock, and of what holds on a direct connection as well. */
 export async function ways (t: Test, cluster: Cluster): Promise<{ pooled: Make, both: Make }> {
-  const pooler = noPgBouncer === false ? await startPgBouncer(t, cluster, 'transaction', POOLED) : undefined
+  const pooler = skip === false ? await startPgBouncer(t, cluster, 'transaction', POOLED) : undefined
   const direct: Make = (title, body) => {
     t.test(title, async t => await body(t, async database => await setStage(t, cluster, database), false))
   }
   const pooled: Make = (title, body) => {
-    t.test(`through PgBouncer, ${title}`, { skip: noPgBouncer }, async t => await body(t, async database => await setPooledStage(t, cluster, pooler!, database), true))
+    t.test(`through PgBouncer, ${title}`, { skip }, async t => await body(t, async database => await setPooledStage(t, cluster, pooler!, database), true))
   }
   return {
     pooled,

@@ -1,14 +1,14 @@
 import fastifyPostgres from '@fastify/postgres'
 import Fastify from 'fastify'
 import t, { type Test } from 'tap'
-import hourlySync from '../index.js'
-import type { HourlySyncOptions, SyncRun } from '../lib/types.js'
-import { captureLog, levels, type Stage } from './helpers/host.js'
-import { noPgBouncer, type Pooler, startPgBouncer } from './helpers/pgbouncer.js'
-import { startPostgres } from './helpers/postgres.js'
-import { serverLog, statementsOf } from './helpers/server-log.js'
-import { gate, until } from './helpers/until.js'
-import { setPooledStage } from './helpers/ways.js'
+import hourlySync from '../../index.js'
+import type { HourlySyncOptions, SyncRun } from '../../lib/types.js'
+import { captureLog, levels, type Stage } from '../helpers/host.js'
+import { noPgBouncer, type Pooler, startPgBouncer } from '../helpers/pgbouncer.js'
+import { startPostgres } from '../helpers/postgres.js'
+import { serverLog, statementsOf } from '../helpers/server-log.js'
+import { gate, until } from '../helpers/until.js'
+import { setPooledStage } from '../helpers/ways.js'
 
 /*
  * What holds on a direct connection holds through PgBouncer in transaction mode as well, with a direct connection for the lock.

@@ -1,8 +1,8 @@
 import t from 'tap'
-import { startProxy } from './chaos/proxy.js'
-import { setStage } from './helpers/host.js'
-import { startPostgres } from './helpers/postgres.js'
-import { gate, until } from './helpers/until.js'
+import { startProxy } from '../chaos/proxy.js'
+import { setStage } from '../helpers/host.js'
+import { startPostgres } from '../helpers/postgres.js'
+import { gate, until } from '../helpers/until.js'
 
 const cluster = await startPostgres(t)
 

@@ -86,6 +86,18 @@ t.test('of two triggers that wait for a connection one starts, and tells the oth
   t.match((await Promise.all(answers)).map(({ outcome }) => outcome).sort(), ['running', 'succeeded'])
 })
 
+t.test('of two triggers that have a connection each one starts, and the other gives its own back', async t => {
+  const stage = await setStage(t, cluster)
+  const on = gate()
+  const { sync, pool } = await stage.host({ sync: async () => await on.passed })
+  await Promise.all([1, 2, 3].map(async () => await pool.query('select')))
+  const answers = [sync.runOnce({ force: true }), sync.runOnce({ force: true })]
+  t.match(await Promise.race(answers), { outcome: 'running' })
+  on.open()
+  t.match((await Promise.all(answers)).map(({ outcome }) => outcome).sort(), ['running', 'succeeded'])
+  t.equal(pool.idleCount, pool.totalCount)
+})
+
 t.test('a status that finds no connection in its time says that it is unknown', async t => {
   const stage = await setStage(t, cluster)
   const { sync, pool } = stage.bare({ enabled: false }, fastClock(20), { max: 1 })

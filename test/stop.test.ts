@@ -219,6 +219,7 @@ t.test('a run that timed out and is then told to close has timed out', async t =
   const answer = await app.triggerSync()
   await until(async () => (await sync.status()).aborted === 'timed-out')
   const closed = app.close()
+  await until(async () => (await sync.status().catch(() => undefined))?.disabledBecause === 'closing')
   on.open()
   await closed
   t.match(answer.started && await answer.finished, { state: 'timed-out' })

@@ -276,8 +276,15 @@ t.test('a loop that was stopped can be started again', async t => {
 t.test('a stop lets the run under way go on', async t => {
   const stage = await setStage(t, cluster)
   const on = gate()
-  const { sync } = await stage.host({ enabled: true, sync: async () => await on.passed })
-  await until(async () => await sync.isSyncing())
+  const began = gate()
+  const { sync } = await stage.host({
+    enabled: true,
+    sync: async () => {
+      began.open()
+      await on.passed
+    }
+  })
+  await began.passed
   sync.stop()
   on.open()
   await until(async () => (await sync.runs()).length > 0)

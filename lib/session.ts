@@ -124,6 +124,8 @@ export function createSession ({ lease, clock, inside, backend, proof, unlock, h
       return await client.query(statement as string, values)
     } catch (error) {
       if (endsSession(error)) lose(error as Error)
+      // the driver tells an error before the server has said what became of the transaction: until its next answer the status is an old one
+      else if (!destroyed) await client.query('').catch(() => {})
       throw lost ?? error
     }
   })

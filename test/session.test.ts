@@ -263,6 +263,21 @@ t.test('a transaction', async t => {
     t.notOk(session.busy())
   })
 
+  t.test('that failed is rolled back, also where the server says later than the error what became of it', async t => {
+    const { session, host, lease } = await hold(t)
+    const connection = (lease.client as unknown as { connection: { emit: (name: string, ...words: unknown[]) => boolean } }).connection
+    const emit = connection.emit.bind(connection)
+    connection.emit = (name, ...words) => {
+      if (name !== 'readyForQuery') return emit(name, ...words)
+      setTimeout(() => emit(name, ...words), 20) // as when it comes in a packet of its own
+      return true
+    }
+    await t.rejects(host.transaction(async tx => { await tx.query('rollback'); await tx.query('begin; select 1/0') }), { code: '22012' })
+    t.notOk(session.busy())
+    await t.rejects(host.query('begin; select 1/0'), { code: '22012' })
+    t.ok(session.busy(), 'and what is open is known to be')
+  })
+
   t.test('refuses its tx once it has ended', async t => {
     const { host } = await hold(t)
     let kept: { query: (text: string) => Promise<unknown> } | undefined

@@ -7,7 +7,7 @@ import { HOUR, mixedRuns, seed } from '../helpers/seed.js'
 import { startApi, startServer } from '../helpers/server.js'
 import { gate } from '../helpers/until.js'
 
-t.setTimeout(240_000) // beside the other files of npm run soak it has taken a hundred seconds
+t.setTimeout(150_000)
 const skip = noBrowser
 const [cluster, browser] = await Promise.all([startPostgres(t), skip === false ? launchBrowser(t) : undefined as never])
 

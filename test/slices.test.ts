@@ -4,7 +4,7 @@ import pg from 'pg'
 import t, { type Test } from 'tap'
 import type { SyncRun } from '../lib/types.js'
 import { handClock } from './helpers/hand-clock.js'
-import { setStage, type Stage } from './helpers/host.js'
+import { type Host, setStage, type Stage } from './helpers/host.js'
 import { startPostgres } from './helpers/postgres.js'
 import { gate, until } from './helpers/until.js'
 
@@ -442,25 +442,31 @@ t.test('backfill', async t => {
     t.equal(backends.size, 1)
   })
 
-  t.test('begins no further slice beside a due slot that ignores its timeout', async t => {
+  /** A backfill during which a slot becomes due, and what that one does is deaf to its timeout. */
+  async function backfillBeside (t: Test, dueSlot: (run: SyncRun) => Promise<void>): Promise<Host> {
     const stage = await setStage(t, cluster)
     await stage.clock.at('2025-03-10T10:00:00Z')
     const order: string[] = []
-    const on = gate()
-    const { sync } = await stage.host({
+    const host = await stage.host({
       maxWindow: '1h',
       timeout: 2_000,
       abandonAfter: 100,
       sync: async run => {
         order.push(run.trigger)
         if (run.trigger === 'backfill') await stage.clock.at('2025-03-10T11:00:00Z')
-        else if (order.length > 1) await on.passed
+        else if (order.length > 1) await dueSlot(run)
       }
     })
-    await sync.runOnce()
-    const answer = await sync.backfill({ since, until: upTo })
+    await host.sync.runOnce()
+    const answer = await host.sync.backfill({ since, until: upTo })
     t.match(answer.started && await answer.finished, { state: 'succeeded', trigger: 'backfill', slice: 1 })
     t.strictSame(order, ['schedule', 'backfill', 'schedule'])
+    return host
+  }
+
+  t.test('begins no further slice beside a due slot that ignores its timeout', async t => {
+    const on = gate()
+    const { sync } = await backfillBeside(t, async () => await on.passed)
     t.match(await sync.trigger(), { started: false, reason: 'running' }, 'this process takes no other run before it settles')
     t.match(await sync.status(), { backfill: { position: new Date(since.getTime() + HOUR) } }, 'and the backfill can be resumed')
     on.open()
@@ -468,23 +474,7 @@ t.test('backfill', async t => {
   })
 
   t.test('begins no further slice on a session that was taken from a due slot', async t => {
-    const stage = await setStage(t, cluster)
-    await stage.clock.at('2025-03-10T10:00:00Z')
-    const order: string[] = []
-    const { sync, log } = await stage.host({
-      maxWindow: '1h',
-      timeout: 2_000,
-      abandonAfter: 100,
-      sync: async run => {
-        order.push(run.trigger)
-        if (run.trigger === 'backfill') await stage.clock.at('2025-03-10T11:00:00Z')
-        else if (order.length > 1) await run.transaction(async tx => { for (;;) await tx.query('select pg_sleep(0.01)') })
-      }
-    })
-    await sync.runOnce()
-    const answer = await sync.backfill({ since, until: upTo })
-    t.match(answer.started && await answer.finished, { state: 'succeeded', trigger: 'backfill', slice: 1 })
-    t.strictSame(order, ['schedule', 'backfill', 'schedule'])
+    const { log } = await backfillBeside(t, async run => await run.transaction(async tx => { for (;;) await tx.query('select pg_sleep(0.01)') }))
     t.strictSame(log.said('the next slice could not begin'), [])
   })
 

@@ -41,31 +41,38 @@ export interface Race extends Course {
   servers: Server[]
   /** Where the slots begin, epoch milliseconds. */
   begins: number[]
-  /** The runs in them. */
-  rows: Array<{ slot: number, state: string, trigger: string, worker: string }>
+  /** The runs in them; `late` is how far into its slot one began, milliseconds. */
+  rows: Array<{ slot: number, state: string, trigger: string, attempt: number, late: number, worker: string }>
   exits: Exit[]
 }
 
-export async function race (t: Pick<Test, 'teardown'>, cluster: Cluster, reach: Reach, course: Course): Promise<Race> {
-  const database = await cluster.database()
-  const servers = await Promise.all(course.clocks.map(async (shift, index) => await startServer(t, {
-    url: reach.url(database),
-    applicationName: name(index),
-    work: { kind: 'rest', ms: course.work },
-    options: { every: EVERY, ...reach.options(database, index) }
-  }, { FIXTURE_SHIFT: String(shift) })))
-  // the first look is another: it sees to the tables
-  for (const server of servers) await until(async () => (await server.call('status')).lastLook, 'each has looked once')
+/** Races side by side, for they are idle nearly all the time. None begins while a process of another is still booting and takes the processor. */
+export async function races (t: Pick<Test, 'teardown'>, cluster: Cluster, reach: Reach, courses: Course[]): Promise<Race[]> {
+  const ready = await Promise.all(courses.map(async course => {
+    const database = await cluster.database()
+    const servers = await Promise.all(course.clocks.map(async (shift, index) => await startServer(t, {
+      url: reach.url(database),
+      applicationName: name(index),
+      work: { kind: 'rest', ms: course.work },
+      options: { every: EVERY, ...reach.options(database, index) }
+    }, { FIXTURE_SHIFT: String(shift) })))
+    // the first look is another: it sees to the tables
+    for (const server of servers) await until(async () => (await server.call('status')).lastLook, 'each has looked once')
+    return { ...course, reach, database, servers }
+  }))
   const from = Math.ceil(Date.now() / EVERY + 1) * EVERY // a slot that all of them wait for
-  const end = from + course.slots * EVERY
-  await until(async () => Date.now() > end + course.work + 500, 'the slots have passed', course.slots * EVERY + 30_000)
-  for (const server of servers) await until(async () => (await server.call('status')).nextLook, 'none is at work')
-  const exits = await Promise.all(servers.map(async server => await server.end()))
-  const { rows } = await cluster.query(
-    `select extract(epoch from slot)::float8 * 1000 as slot, state, trigger, worker from hourly_sync.run
-    where slot >= to_timestamp($1::float8 / 1000) and slot < to_timestamp($2::float8 / 1000) order by slot, started_at`,
-    [from, end], database)
-  return { ...course, reach, database, servers, begins: Array.from({ length: course.slots }, (_, index) => from + index * EVERY), rows, exits }
+  return await Promise.all(ready.map(async race => {
+    const { slots, work, servers, database } = race
+    const end = from + slots * EVERY
+    await until(async () => Date.now() > end + work + 500, 'the slots have passed', slots * EVERY + 30_000)
+    for (const server of servers) await until(async () => (await server.call('status')).nextLook, 'none is at work')
+    const exits = await Promise.all(servers.map(async server => await server.end()))
+    const { rows } = await cluster.query(
+      `select extract(epoch from slot)::float8 * 1000 as slot, state, trigger, attempt, extract(epoch from started_at - slot)::float8 * 1000 as late, worker
+      from hourly_sync.run where slot >= to_timestamp($1::float8 / 1000) and slot < to_timestamp($2::float8 / 1000) order by slot, started_at`,
+      [from, end], database)
+    return { ...race, begins: Array.from({ length: slots }, (_, index) => from + index * EVERY), rows, exits }
+  }))
 }
 
 /** Judges how the work was shared. */
@@ -76,8 +83,13 @@ export function judge (t: Test, race: Race, statements: Statement[]): void {
     t.strictSame(rows.map(({ slot }) => slot), begins)
   })
 
-  t.test('each succeeded, at the first look', async t => {
-    t.strictSame([...new Set(rows.map(({ state, trigger }) => `${state}, ${trigger}`))], ['succeeded, schedule'])
+  t.test('each succeeded at the first attempt, and is called what it was', async t => {
+    // a machine that is busy with other tests may bring a run of its own slot late: then it says so
+    for (const { state, trigger, attempt, late } of rows) {
+      t.strictSame({ state, attempt, trigger }, { state: 'succeeded', attempt: 1, trigger: late > EVERY / 2 ? 'catch-up' : 'schedule' }, `${late} ms into the slot`)
+    }
+    const prompt = rows.filter(({ trigger }) => trigger === 'schedule')
+    t.ok(prompt.length >= 0.9 * rows.length, 'nearly every one at its time', { late: rows.map(({ late }) => late) })
   })
 
   t.test(reach.pooled ? 'a loser sends one statement a slot through the pool, and tries for the lock once at most' : 'a loser sends one statement a slot', async t => {

@@ -1,7 +1,7 @@
 import t from 'tap'
 import { noPgBouncer, startPgBouncer } from '../helpers/pgbouncer.js'
 import { startPostgres } from '../helpers/postgres.js'
-import { judge, race, through } from '../helpers/race.js'
+import { judge, races, through } from '../helpers/race.js'
 import { clean, startApi, startServer, type Boot } from '../helpers/server.js'
 import { serverLog, statementsOf } from '../helpers/server-log.js'
 import { until } from '../helpers/until.js'
@@ -18,26 +18,23 @@ t.test('through PgBouncer in transaction mode, with a direct connection for the 
   const pooler = await startPgBouncer(t, cluster, 'transaction', 5)
   const reach = through(pooler, cluster)
 
-  // side by side, for they are idle nearly all the time; what they came to is looked at below
-  const at = async (clocks: number[], work: number, slots: number) => await race(t, cluster, reach, { clocks, work, slots })
-  const [races, wrong] = await Promise.all([
-    Promise.all((SOAK ? [2, 4] : [4]).flatMap(processes => [0, 500].map(async work => await at(Array(processes).fill(0), work, SLOTS)))),
-    Promise.all([[AHEAD], [-AHEAD], [AHEAD, -AHEAD]].map(async clocks => await at(clocks, 0, 6)))
-  ])
+  const right = (SOAK ? [2, 4] : [4]).flatMap(processes => [0, 500].map(work => ({ clocks: Array(processes).fill(0), work, slots: SLOTS })))
+  const wrong = [[AHEAD], [-AHEAD], [AHEAD, -AHEAD]].map(clocks => ({ clocks, work: 0, slots: 6 }))
+  const raced = await races(t, cluster, reach, [...right, ...wrong])
   const statements = await statementsOf(cluster)
 
-  for (const one of races) {
+  for (const one of raced.slice(0, right.length)) {
     t.test(`${one.servers.length} processes, a sync of ${one.work} ms, ${SLOTS} slots`, async t => judge(t, one, statements))
   }
 
-  for (const { clocks, rows, begins } of wrong) {
+  for (const { clocks, rows, begins } of raced.slice(right.length)) {
     t.test(`clocks that are wrong by ${clocks.map(ms => `${ms / 1_000} s`).join(' and ')}: no slot is served twice, and none skipped`, async t => {
       t.strictSame(rows.map(({ slot, state }) => [slot, state]), begins.map(slot => [slot, 'succeeded']))
     })
   }
 
   t.test('every server closes and ends by itself, without a word on stderr, a warning or an error', async t => {
-    for (const { servers, exits } of [...races, ...wrong]) {
+    for (const { servers, exits } of raced) {
       for (const exit of exits) t.strictSame(exit, clean)
       t.strictSame(servers.flatMap(({ log }) => log).filter(({ level }) => level >= 40), [])
     }

@@ -48,7 +48,8 @@ export function createHistory (context: Context, runner: Runner): History {
   const { settings, statements, readings, gate, key, clock } = context
   const { classid, objid } = lockHalves(key)
   const identity = [settings.name, '']
-  const shown = sharedAnswer(clock, async () => (await gate.ask<HolderRow>(statements.holder, [classid, objid]))[0])
+  const holding = async (): Promise<HolderRow | undefined> => (await gate.ask<HolderRow>(statements.holder, [classid, objid]))[0]
+  const shown = sharedAnswer(clock, holding) // any request of the host may ask
   const served = sharedAnswer(clock, async () => (await gate.ask<HealthRow>(readings.health, identity))[0]!)
 
   function record (row: RunRow): RunRecord {
@@ -63,9 +64,9 @@ export function createHistory (context: Context, runner: Runner): History {
 
   return {
     async holder () {
-      const holding = await shown()
+      const holder = await holding()
       const row = await state()
-      return holding === undefined ? null : toHolder(holding, parsed<Mark>(row.started))
+      return holder === undefined ? null : toHolder(holder, parsed<Mark>(row.started))
     },
 
     async isSyncing () {
@@ -78,17 +79,17 @@ export function createHistory (context: Context, runner: Runner): History {
 
     async known () {
       // one after the other: a question holds one client of the pool, not four
-      const holding = await shown()
+      const holder = await holding()
       const row = await state()
       const [lastRun] = await gate.ask<RunRow>(readings.runs, [...identity, 1, null, null, null])
       const [lastSuccess] = await gate.ask<RunRow>(readings.lastSuccess, identity)
       const now = Number(row.now)
       const mark = parsed<Mark>(row.started)
       return {
-        syncing: holding !== undefined,
-        holder: holding === undefined ? null : toHolder(holding, mark),
-        progress: holding === undefined ? null : announced(holding.application_name, mark?.id),
-        wedged: holding !== undefined && isWedged(settings, mark, now),
+        syncing: holder !== undefined,
+        holder: holder === undefined ? null : toHolder(holder, mark),
+        progress: holder === undefined ? null : announced(holder.application_name, mark?.id),
+        wedged: holder !== undefined && isWedged(settings, mark, now),
         lastSuccess: lastSuccess === undefined ? null : record(lastSuccess),
         lastRun: lastRun === undefined ? null : record(lastRun),
         lastError: toLastError(row.last_failure, settings.redact),

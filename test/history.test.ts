@@ -159,6 +159,18 @@ t.test('isSyncing sees the run of another process, and its end', async t => {
   await until(async () => !await other.app.isSyncing())
 })
 
+t.test('a status is never of half a second ago, as what isSyncing says may be', async t => {
+  const stage = await setStage(t, cluster)
+  const on = gate()
+  const one = await stage.host({ sync: async () => await on.passed })
+  const other = await stage.host()
+  const answer = await one.app.triggerSync()
+  t.equal(await other.app.isSyncing(), true)
+  on.open()
+  await (answer.started && answer.finished)
+  t.match(await other.sync.status(), { syncing: false, holder: null, lastRun: { state: 'succeeded' } })
+})
+
 t.test('isSyncing sees a lock whose key is negative as well', async t => {
   const stage = await setStage(t, cluster)
   let number = 0

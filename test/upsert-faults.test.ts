@@ -1,18 +1,11 @@
-import t from 'tap'
+import t, { type Test } from 'tap'
 import { startPostgres } from './helpers/postgres.js'
-import { openUpsert, type Bench } from './helpers/upsert.js'
+import { openSchema, type Bench } from './helpers/upsert.js'
 
 t.setTimeout(180_000)
 const cluster = await startPostgres(t)
 
-interface Scope { teardown: (fn: () => unknown) => void }
-let schemas = 0
-const open = async (t: Scope, ...statements: string[]): Promise<Bench> => {
-  const bench = await openUpsert(t, cluster.url())
-  const schema = `test_${++schemas}`
-  for (const statement of [`create schema ${schema}`, `set search_path = ${schema}`, ...statements]) await bench.query(statement)
-  return bench
-}
+const open = async (t: Test, ...statements: string[]): Promise<Bench> => await openSchema(t, cluster.url(), ...statements)
 const rows = (count: number, from = 0): Array<{ id: number, v: unknown }> => Array.from({ length: count }, (_, i) => ({ id: from + i, v: `v${i}` }))
 const isBatch = (text: string): boolean => text.includes('incoming$')
 

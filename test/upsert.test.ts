@@ -1,21 +1,12 @@
-import t from 'tap'
+import t, { type Test } from 'tap'
 import { startPostgres } from './helpers/postgres.js'
-import { openUpsert, type Bench } from './helpers/upsert.js'
+import { openSchema } from './helpers/upsert.js'
 import { createUpsert, nestedContext } from '../lib/upsert.js'
 
 t.setTimeout(180_000) // a server of its own, on a machine that may be busy
 const cluster = await startPostgres(t)
 
-interface Scope { teardown: (fn: () => unknown) => void }
-let schemas = 0
-const open = async (t: Scope, ...statements: string[]): Promise<Bench> => {
-  const bench = await openUpsert(t, cluster.url())
-  const schema = `test_${++schemas}`
-  await bench.query(`create schema ${schema}`)
-  await bench.query(`set search_path = ${schema}`)
-  for (const statement of statements) await bench.query(statement)
-  return bench
-}
+const open = async (t: Test, ...statements: string[]): ReturnType<typeof openSchema> => await openSchema(t, cluster.url(), ...statements)
 const orders = 'create table orders (id bigint primary key, status text, updated_at timestamptz)'
 const counts = (inserted: number, updated: number, unchanged: number, stale = 0): object => ({ inserted, updated, unchanged, stale })
 const noRows = { status: 'open' }
@@ -203,8 +194,8 @@ t.test('a prepared plan is made anew as the table grows', async t => {
 })
 
 t.test('database errors that concern no row come as they are', async t => {
-  const { upsert, query } = await open(t, orders, 'create role reader', 'grant select on orders to reader')
-  await query(`grant usage on schema test_${schemas} to reader`)
+  const { upsert, query, schema } = await open(t, orders, 'create role reader', 'grant select on orders to reader')
+  await query(`grant usage on schema ${schema} to reader`)
   await query('set role reader')
   await t.rejects(upsert('orders', [{ id: 1, status: 'a' }], { key: ['id'] }), { code: '42501' })
   await query('reset role')

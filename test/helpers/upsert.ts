@@ -55,3 +55,13 @@ export async function openUpsert (t: Scope, url: string, more: Partial<UpsertCon
   }
   return { client, upsert: createUpsert(context), context, sent, before, query: async (text, values) => client.query(text, values) }
 }
+
+let schemas = 0
+
+/** The same with a schema of its own, in which the statements have made what the test needs. */
+export async function openSchema (t: Scope, url: string, ...statements: string[]): Promise<Bench & { schema: string }> {
+  const bench = await openUpsert(t, url)
+  const schema = `test_${++schemas}`
+  for (const statement of [`create schema ${schema}`, `set search_path = ${schema}`, ...statements]) await bench.query(statement)
+  return { ...bench, schema }
+}

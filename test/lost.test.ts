@@ -38,6 +38,7 @@ async function succeedBefore (stage: Stage): Promise<void> {
 async function isRepeated (t: Test, stage: Stage): Promise<void> {
   t.match(await stage.state(), { started: null, watermark: new Date('2025-03-10T09:00:00Z'), last_slot: new Date('2025-03-10T09:00:00Z'), attempts: 0 })
   t.strictSame((await stage.history()).map(({ state }) => state), ['succeeded', 'lock-lost'])
+  await until(async () => await stage.holders() === 0) // a server that ends a session says so before it lets go of its locks
   const other = await stage.host()
   t.match(await other.sync.runOnce(), { outcome: 'succeeded', run: { attempt: 1, since: new Date('2025-03-10T08:50:00Z'), slot: new Date('2025-03-10T10:00:00Z') } })
 }

@@ -39,7 +39,7 @@ export type Upsert = (table: string, rows: UpsertRows, options: UpsertOptions) =
  * @param memory - what is known of the tables; of the session, not of the call
  */
 export function createUpsert (context: UpsertContext, memory: Memory = createMemory()): Upsert {
-  const { planOf, save } = createSaver(context, memory)
+  const { planOf, save, renew } = createSaver(context, memory)
 
   return async (table, rows, options) => {
     checkOptions(options)
@@ -76,23 +76,26 @@ export function createUpsert (context: UpsertContext, memory: Memory = createMem
         if (target === undefined) {
           checkRow(value, next)
           target = { table, options, names: columns ?? Object.keys(value), exact: columns === undefined, size, block }
-          if (Array.isArray(rows) && rows.length > size) replaced = await replacedRows(rows, await planOf(target))
+          if (isPlainArray(rows) && rows.length > size) replaced = await replacedRows(rows, await planOf(target), context)
         }
         const number = next++
-        if (replaced?.has(number - 1) === true) {
-          total.unchanged++
-          continue
-        }
         batch ??= createBatch(await planOf(target))
-        addRow(batch, value, number, target)
+        const passedOver = replaced?.has(number - 1) === true
+        try {
+          add(batch, value, number, target, passedOver)
+        } catch (error) {
+          batch = await renew(batch, target, error)
+          add(batch, value, number, target, passedOver)
+        }
+        if (passedOver) total.unchanged++
         if (batch.full) {
           await flush(batch, target)
           batch = undefined
-        } else if (batch.rows.length % rowsPerTurn === 0) {
+        } else if (number % rowsPerTurn === 0) {
           await setImmediate()
         }
       }
-      if (batch !== undefined) await flush(batch, target as Target)
+      if (batch !== undefined && batch.rows.length > 0) await flush(batch, target as Target)
       await underway
       memory.block = block
       return total
@@ -102,6 +105,16 @@ export function createUpsert (context: UpsertContext, memory: Memory = createMem
       throw error
     }
   }
+}
+
+/** A row that a later one replaces is judged as any other, and then left out. */
+function add (batch: Batch, row: unknown, number: number, target: Target, passedOver: boolean): void {
+  addRow(passedOver ? createBatch(batch.plan) : batch, row, number, target)
+}
+
+/** Whether the rows come in the order of their positions. */
+function isPlainArray (rows: UpsertRows): rows is object[] {
+  return Array.isArray(rows) && rows[Symbol.iterator] === Array.prototype[Symbol.iterator] && !(Symbol.asyncIterator in rows)
 }
 
 /** Lets a generator run its `finally`; what it throws there is not what went wrong. */

@@ -82,6 +82,15 @@ export function addRow (batch: Batch, row: unknown, number: number, { table, exa
   batch.full = rows.length >= size || batch.length >= maxLength
 }
 
+/** Whether a row still has the values that it was added with: a generator may fill one object again and again. */
+export function isAsAdded ({ plan: { columns }, rows, texts }: Batch, at: number): boolean {
+  const row = rows[at] as Record<string, unknown>
+  return columns.every(({ name, encoder }, position) => {
+    const value = row[name] ?? null
+    return (value === null ? null : encoder.encode(value)) === texts[position]?.[at]
+  })
+}
+
 /** The key of a row of the batch, as text; two that differ may still be equal to the database. */
 export function keyAt ({ plan: { keys }, texts }: Batch, at: number): string {
   return keys.length === 1

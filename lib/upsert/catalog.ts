@@ -47,6 +47,8 @@ export interface Column {
 
 export interface Catalog {
   oid: string
+  /** another one once its columns are others */
+  shape: string
   /** escaped */
   table: string
   partitioned: boolean
@@ -63,11 +65,12 @@ export interface Catalog {
 export async function loadCatalog (statements: Statements, table: string, given: string): Promise<Catalog> {
   const { rows } = await statements.query(readCatalog, [table])
   if (rows.length === 0) throw new FST_HOURLY_SYNC_UPSERT_UNKNOWN_TABLE(given, 'nothing of that name on the search path')
-  const { oid, kind, columns, types, indexes } = JSON.parse(rows[0].catalog) as
-    { oid: string, kind: string, columns: CatalogColumn[], types: Record<string, CatalogType>, indexes: UniqueIndex[] }
+  const { oid, shape, kind, columns, types, indexes } = JSON.parse(rows[0].catalog) as
+    { oid: string, shape: string, kind: string, columns: CatalogColumn[], types: Record<string, CatalogType>, indexes: UniqueIndex[] }
   if (kind !== 'r' && kind !== 'p') throw new FST_HOURLY_SYNC_UPSERT_UNKNOWN_TABLE(given, `a relation of kind '${kind}'`)
   return {
     oid,
+    shape,
     table,
     partitioned: kind === 'p',
     columns: new Map(columns.map(column => [column.name, describe(column, types)])),

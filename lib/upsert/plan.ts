@@ -4,7 +4,7 @@ import {
   FST_HOURLY_SYNC_UPSERT_GENERATED_COLUMN, FST_HOURLY_SYNC_UPSERT_INVALID_OPTION, FST_HOURLY_SYNC_UPSERT_MISSING_COLUMN,
   FST_HOURLY_SYNC_UPSERT_NO_INDEX, FST_HOURLY_SYNC_UPSERT_UNKNOWN_COLUMN
 } from './errors.js'
-import { upsertStatement } from './sql.js'
+import { arbitersStatement, upsertStatement } from './sql.js'
 import type { Catalog, Column, UniqueIndex } from './catalog.js'
 import type { UpsertOptions } from './options.js'
 
@@ -23,6 +23,8 @@ export interface Plan {
   statement: (repeats: boolean, direct: boolean) => { text: string, name: string }
   /** whether a batch may do without the look: what it tells of stale rows, or of rows in a partition, is not asked for */
   canBeDirect: boolean
+  /** asks whether conflicts would be found by the index alone; null where there is no other that could */
+  arbiters: string | null
   /** of the last batches in a row of which every row was new or changed, the key that each began with */
   changes: Set<string>
 }
@@ -63,6 +65,9 @@ export function planFor (catalog: Catalog, given: string, names: string[], optio
     newerBy: version,
     alike: keys.some(inexact),
     canBeDirect: newerBy === undefined && !catalog.partitioned,
+    arbiters: index.predicate !== null && catalog.indexes.some(other => other !== index && fits(other, key))
+      ? arbitersStatement(catalog.table, key.map(identifier), index.predicate)
+      : null,
     changes: new Set(),
     statement: (repeats, direct) => {
       const kind = `${repeats} ${direct}`
@@ -93,16 +98,31 @@ export function planFor (catalog: Catalog, given: string, names: string[], optio
   }
 }
 
+function fits ({ usable, keys }: UniqueIndex, key: string[]): boolean {
+  return usable && keys.length === key.length && keys.every(({ column }) => column !== null && key.includes(column))
+}
+
 function indexFor (catalog: Catalog, given: string, { key, index: name }: UpsertOptions): UniqueIndex {
-  const fits = ({ usable, keys }: UniqueIndex): boolean =>
-    usable && keys.length === key.length && keys.every(({ column }) => column !== null && key.includes(column))
-  const index = catalog.indexes.find(index => fits(index) && (name === undefined ? index.predicate === null : index.name === name))
+  const index = catalog.indexes.find(index => fits(index, key) && (name === undefined ? index.predicate === null : index.name === name))
   if (index !== undefined) return index
   const columns = `(${key.join(', ')})`
   const expected = name === undefined
     ? `a unique index on ${columns} without a predicate (or name a partial one with the option 'index')`
     : `a unique index '${name}' on ${columns}`
   throw new FST_HOURLY_SYNC_UPSERT_NO_INDEX(given, expected, catalog.indexes.map(shown).join(', ') || 'no unique index at all')
+}
+
+/**
+ * A conflict with a row outside of a partial index would overwrite that row: `on conflict` takes every index whose predicate follows from the one it is given.
+ *
+ * @param lines - of the plan that {@link Plan.arbiters} asked for
+ * @throws when another index than the one that was named would be used as well
+ */
+export function checkArbiters ({ index }: Plan, given: string, lines: string[]): void {
+  const used = /^ *Conflict Arbiter Indexes: (.*)$/m.exec(lines.join('\n'))?.[1]
+  if (used === index.name) return
+  throw new FST_HOURLY_SYNC_UPSERT_NO_INDEX(
+    given, `a unique index '${index.name}' that alone finds a conflict`, `${String(used)}: those without a predicate, or with a wider one, on the same columns`)
 }
 
 function shown ({ name, usable, predicate, keys }: UniqueIndex): string {

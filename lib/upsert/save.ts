@@ -1,9 +1,9 @@
-import { addRow, createBatch, keyAt, type Batch, type RowsShape } from './batch.js'
+import { addRow, createBatch, isAsAdded, keyAt, type Batch, type RowsShape } from './batch.js'
 import { loadCatalog, type Catalog } from './catalog.js'
-import { FST_HOURLY_SYNC_UPSERT_OUTSIDE_INDEX } from './errors.js'
+import { FST_HOURLY_SYNC_UPSERT_INVALID_ROW, FST_HOURLY_SYNC_UPSERT_OUTSIDE_INDEX } from './errors.js'
 import { explain, isFault } from './fault.js'
 import { escapeTable } from './identifiers.js'
-import { planFor, type Plan } from './plan.js'
+import { checkArbiters, planFor, type Plan } from './plan.js'
 import { textArrays, type Block } from './text-array.js'
 import type { Statements, UpsertContext } from './context.js'
 import type { UpsertOptions } from './options.js'
@@ -28,6 +28,8 @@ export interface Target extends RowsShape {
 export interface Saver {
   planOf: (target: Target) => Promise<Plan>
   save: (batch: Batch, target: Target) => Promise<UpsertResult>
+  /** The same batch for the table as it is by now; or `refusal` again, where that is no other. */
+  renew: (batch: Batch, target: Target, refusal: unknown) => Promise<Batch>
 }
 
 /** A table as the catalog described it, and what happened to it since through this session. */
@@ -53,9 +55,9 @@ const maxRetries = 3
 
 /**
  * What comes of a table that was altered or replaced since its catalog was read: undefined table, column, type or
- * function, a wrong type, no such index, no such prepared statement.
+ * function, a wrong type, no such index, a column that has become a generated one, no such prepared statement.
  */
-const outdated = new Set(['42P01', '42703', '42704', '42883', '42804', '42P10', '26000'])
+const outdated = new Set(['42P01', '42703', '42704', '42883', '42804', '42P10', '428C9', '26000'])
 
 /**
  * After two batches of nothing but new and changed rows the next goes without the look that finds those that are neither: as a rule it would find none.
@@ -92,7 +94,7 @@ export function createSaver (context: UpsertContext, { tables }: Memory): Saver 
     const whole = textArrays(texts, block)
     return async (session, count) => {
       const values = count === rows.length ? whole : textArrays(texts.map(column => column.slice(0, count)))
-      const { rows: [row] } = await session.query(text, [...values, catalog.table, catalog.oid], prepared)
+      const { rows: [row] } = await session.query(text, [...values, catalog.table, catalog.oid, catalog.shape], prepared)
       if (row.outside !== '0') {
         throw new FST_HOURLY_SYNC_UPSERT_OUTSIDE_INDEX(`${numbers[0]} to ${numbers.at(-1)}`, table, index.name, String(index.predicate))
       }
@@ -143,25 +145,49 @@ export function createSaver (context: UpsertContext, { tables }: Memory): Saver 
         if (transient.has(code) && retries-- > 0 && context.signal?.aborted !== true) continue
         if (!outdated.has(code) || rereads-- === 0) throw error
       }
-      // the name now means another table than the one whose catalog was read; nothing was written
+      // the name now means another table than the one whose catalog was read, or its columns are others; nothing was written
       known = await knownOf(target.table, true)
-      const { rows, numbers } = batch
-      batch = createBatch(planIn(known, target))
-      for (const [at, row] of rows.entries()) addRow(batch, row, numbers[at] as number, target)
+      batch = rebatch(batch, await checked(planIn(known, target), target), target)
     }
+  }
+
+  async function renew (batch: Batch, target: Target, refusal: unknown): Promise<Batch> {
+    const { oid, shape } = batch.plan.catalog
+    const { catalog, ...known } = await knownOf(target.table, true).catch(() => { throw refusal })
+    if (catalog.oid === oid && catalog.shape === shape) throw refusal
+    return rebatch(batch, await checked(planIn({ catalog, ...known }, target), target), target)
   }
 
   async function planOf (target: Target): Promise<Plan> {
     const before = tables.get(target.table)
     try {
-      return planIn(before ?? await knownOf(target.table), target)
+      return await checked(planIn(before ?? await knownOf(target.table), target), target)
     } catch (error) {
       if (before === undefined) throw error
-      return planIn(await knownOf(target.table, true), target) // the column or the index that is missing may have been made since
+      return await checked(planIn(await knownOf(target.table, true), target), target) // the column or the index that is missing may have been made since
     }
   }
 
-  return { planOf, save }
+  async function checked (plan: Plan, { table }: Target): Promise<Plan> {
+    if (plan.arbiters === null) return plan
+    const { rows } = await context.transaction(async tx => await tx.query(plan.arbiters as string))
+    checkArbiters(plan, table, rows.map(row => row['QUERY PLAN']))
+    plan.arbiters = null // once
+    return plan
+  }
+
+  return { planOf, save, renew }
+}
+
+/** The rows of a batch once more, as another plan has them. @throws when one is not what it was: it can be read once only */
+function rebatch (batch: Batch, plan: Plan, target: Target): Batch {
+  const { rows, numbers } = batch
+  const next = createBatch(plan)
+  for (const [at, row] of rows.entries()) {
+    if (!isAsAdded(batch, at)) throw new FST_HOURLY_SYNC_UPSERT_INVALID_ROW(numbers[at] as number, 'one that was changed before it was saved')
+    addRow(next, row, numbers[at] as number, target)
+  }
+  return next
 }
 
 function remember (batch: Batch, allChanged: boolean): void {

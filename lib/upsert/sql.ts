@@ -1,3 +1,10 @@
+/** What the columns of a table are, as one number: another one once a column was added, dropped, renamed or given another type. */
+const shapeOf = (oid: string): string => `(
+    select pg_catalog.hashtextextended(
+      pg_catalog.string_agg(pg_catalog.concat_ws(' ', a.attname, a.atttypid, a.atttypmod, a.attcollation, a.attgenerated, a.attidentity), ',' order by a.attnum), 0)
+    from pg_catalog.pg_attribute a where a.attrelid = ${oid} and a.attnum > 0 and not a.attisdropped
+  )`
+
 /**
  * $1 a table's escaped name -> { catalog }: JSON as text, or no row when there is no such relation.
  *
@@ -19,6 +26,7 @@ with recursive relation as (
 )
 select pg_catalog.json_build_object(
   'oid', r.oid::text,
+  'shape', ${shapeOf('r.oid')}::text,
   'kind', r.relkind::text,
   'columns', (
     select coalesce(pg_catalog.json_agg(pg_catalog.json_build_object(
@@ -82,6 +90,8 @@ select pg_catalog.json_build_object(
 )::text as catalog
 from relation r`
 
+const collated = (value: string, collation: string | null): string => collation === null ? value : `${value} collate ${collation}`
+
 /** One column of the statement; `cast` turns the text `u.v<n>` into the column's type. */
 export interface StatementColumn {
   /** escaped */
@@ -110,8 +120,9 @@ export interface StatementParts {
 }
 
 /**
- * $1 to $n the columns as `text[]`, then the table's escaped name and the oid it had when the catalog was read
- * -> { same, inserted, written, sent, stale, outside }, all text.
+ * $1 to $n the columns as `text[]`, then the table's escaped name, and the oid and the shape it had when the catalog was read
+ * -> { same, inserted, written, sent, stale, outside }, all text. Where the table is another one or has other columns by now, nothing
+ * is written: the casts are for the types it had, and might cut a value without a word.
  *
  * Unchanged and stale rows are filtered out *before* the insert: a row that reaches the conflict clause is locked,
  * which costs WAL even if it is not updated. The conflict clause asks the same again, because another writer may have
@@ -126,7 +137,7 @@ export function upsertStatement (parts: StatementParts): string {
   const count = columns.length
   const stored = parts.partitioned ? table : `only ${table}`
   const predicate = parts.predicate === null ? '' : ` and (${parts.predicate})`
-  const key = keys.map(({ position, collation }) => `s.v${position}${collation === null ? '' : ` collate ${collation}`}`)
+  const key = keys.map(({ position, collation }) => collated(`s.v${position}`, collation))
   const compared = columns.flatMap((column, position) => column.compared ? [{ name: column.name, position }] : [])
   const differs = (incoming: (column: { name: string, position: number }) => string): string => compared.length === 0
     ? 'false'
@@ -150,13 +161,15 @@ export function upsertStatement (parts: StatementParts): string {
     offset 0
   ) t on ${repeats ? 's.nth = 1' : 'true'}`
 
-  return `with incoming$ as (
+  return `with same$ as materialized (
+  select coalesce(pg_catalog.to_regclass($${count + 1}::text)::oid = $${count + 2}::oid and ${shapeOf(`$${count + 2}::oid`)} = $${count + 3}::bigint, false) as same
+), incoming$ as (
   select s.*${repeated}
   from (
     select ${columns.map(({ cast }, position) => `${cast} as v${position}`).join(', ')}${repeats ? ', u.n' : ''}
     from unnest(${columns.map((_, position) => `$${position + 1}::text[]`).join(', ')})${repeats ? ' with ordinality' : ''}
       as u (${columns.map((_, position) => `v${position}`).join(', ')}${repeats ? ', n' : ''})
-    where pg_catalog.to_regclass($${count + 1}::text)::oid = $${count + 2}::oid
+    where (select same from same$)
     offset 0
   ) s${window}
 ), judged$ as (
@@ -174,13 +187,39 @@ export function upsertStatement (parts: StatementParts): string {
   where ${differs(({ name }) => `excluded.${name}`)}${newerBy === undefined ? '' : ` and not ${older(`excluded.${version}`, `t.${version}`)}`}`}
   returning ${parts.partitioned ? 'false' : 't.xmax = 0'} as inserted, ${parts.predicate === null ? 'true' : parts.predicate} as inside
 )
-select (pg_catalog.to_regclass($${count + 1}::text)::oid = $${count + 2}::oid)::text as same,
+select (select same from same$)::text as same,
   ${parts.partitioned ? `greatest(count(*) - (select count(*) from judged$ where changed${newerBy === undefined ? '' : ' and stale is not true'}), 0)` : 'count(*) filter (where inserted)'}::text as inserted,
   count(*)::text as written,
   ${newerBy === undefined ? '0' : `(select count(*) from judged$ where changed is not false and stale is not true${repeats ? ' and nth = 1' : ''})`}::text as sent,
   ${newerBy === undefined ? '0' : `(select count(*) from judged$ as e where ${stale})`}::text as stale,
   (count(*) filter (where inside is not true))::text as outside
 from written$`
+}
+
+/**
+ * $1 to $n the columns of the key, and of the version where there is one, as `text[]`
+ * -> { replaced }: the positions, from 0, of rows that the database takes for equal to a later one, as JSON text.
+ */
+export function replacedStatement (identity: Array<{ cast: string, collation: string | null }>): string {
+  const columns = (text: (position: number) => string): string => identity.map((_, position) => text(position)).join(', ')
+  return `select coalesce(pg_catalog.json_agg(r.n - 1), '[]')::text as replaced
+from (
+  select s.n, pg_catalog.row_number() over (
+    partition by ${identity.map(({ collation }, position) => collated(`s.v${position}`, collation)).join(', ')} order by s.n desc
+  ) as nth
+  from (
+    select ${identity.map(({ cast }, position) => `${cast} as v${position}`).join(', ')}, u.n
+    from unnest(${columns(position => `$${position + 1}::text[]`)}) with ordinality as u (${columns(position => `v${position}`)}, n)
+    offset 0
+  ) s
+) r
+where r.nth > 1`
+}
+
+/** Which indexes the server would find conflicts with, in a line of the plan. Nothing is inserted. */
+export function arbitersStatement (table: string, key: string[], predicate: string): string {
+  const columns = key.join(', ')
+  return `explain (costs off) insert into ${table} (${columns}) values (${key.map(() => 'null').join(', ')}) on conflict (${columns}) where ${predicate} do nothing`
 }
 
 /** $1 one value as text -> nothing of interest: it fails when the value does not fit the column. */

@@ -5,7 +5,7 @@ import { lockHalves } from './lock-key.js'
 import { type Begun, worker } from './record.js'
 import { lateAfter } from './schedule.js'
 import type { Session } from './session.js'
-import type { BeginRow } from './sql.js'
+import { type BeginRow, EARLIEST } from './sql.js'
 import type { Hold } from './types.js'
 
 /** Deaths in a row after which a sync waits for its next slot: it may be what kills the processes. */
@@ -66,7 +66,7 @@ export async function proceed (context: Context, session: Session, before: Start
       ...begun,
       id: randomUUID(),
       slice: begun.slice + 1,
-      since: begun.until - context.settings.overlap,
+      since: Math.max(EARLIEST, begun.until - context.settings.overlap),
       until: Math.min(begun.until + context.settings.maxWindow!, wholeEnd)
     }
   })

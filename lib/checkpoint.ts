@@ -1,8 +1,7 @@
-import { inspect } from 'node:util'
 import type { Started } from './begin.js'
-import { millisecondsOf } from './checks.js'
+import { date, invalid } from './checks.js'
 import type { Context } from './context.js'
-import { FST_HOURLY_SYNC_INVALID_OPTION, FST_HOURLY_SYNC_LOCK_LOST } from './errors.js'
+import { FST_HOURLY_SYNC_LOCK_LOST } from './errors.js'
 import type { Lent } from './lend.js'
 import { lockHalves } from './lock-key.js'
 import { storable } from './result.js'
@@ -26,10 +25,8 @@ export function checkpoint ({ context, session, lent, started }: Parts, { until,
   const { begun, backfill } = started
   const { classid, objid } = lockHalves(key)
   return lent.admitted('checkpoint', async send => {
-    const at = until === undefined ? null : millisecondsOf(until)
-    if (at !== null && !(at <= begun.until && at >= (begun.since ?? at))) {
-      throw new FST_HOURLY_SYNC_INVALID_OPTION('until', 'a Date in the window of the run', inspect(until))
-    }
+    const at = until === undefined ? null : date('until', until)
+    if (at !== null && (at > begun.until || at < (begun.since ?? at))) throw invalid('until', 'a Date in the window of the run', until)
     storable('cursor', cursor)
     const rows = await send(statements.checkpoint, [
       settings.name, '', classid, objid, at, cursor === undefined ? null : JSON.stringify(cursor), backfill !== null

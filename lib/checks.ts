@@ -2,6 +2,7 @@ import { inspect } from 'node:util'
 import { duration } from './duration.js'
 import { FST_HOURLY_SYNC_INVALID_OPTION } from './errors.js'
 import { redact } from './failure.js'
+import { EARLIEST } from './sql/text.js'
 
 export const inWords = "milliseconds or a number with a unit such as '90s', '10m' or '1h'"
 
@@ -87,10 +88,11 @@ export function millisecondsOf (value: unknown): number {
   return value instanceof Date ? value.getTime() : NaN
 }
 
-/** A Date, in epoch milliseconds. */
+/** A Date that PostgreSQL can hold, in epoch milliseconds. */
 export function date (option: string, value: unknown): number {
   const ms = millisecondsOf(value)
   if (Number.isNaN(ms)) throw invalid(option, 'a valid Date', value)
+  if (ms < EARLIEST) throw invalid(option, 'no earlier than 4713 BC, where timestamps of PostgreSQL begin', value)
   return ms
 }
 

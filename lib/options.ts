@@ -1,7 +1,8 @@
 import type { ClientConfig, Pool } from 'pg'
-import { bool, fn, group, inWords, invalid, isObject, millisecondsOf, object, oneOf, refuseUnknown, text, time } from './checks.js'
+import { bool, date, fn, group, inWords, invalid, isObject, millisecondsOf, object, oneOf, refuseUnknown, text, time } from './checks.js'
 import { duration } from './duration.js'
 import { parseRoutes, type RouteSettings } from './http/options.js'
+import { EARLIEST } from './sql.js'
 import type { HourlySyncOptions, SyncFunction, SyncRun } from './types.js'
 
 /** The options, checked and complete. Durations are milliseconds. */
@@ -131,10 +132,10 @@ function missing (requires: unknown): readonly string[] {
 
 function initialSince (value: unknown): Settings['initialSince'] {
   if (value === undefined || value === null) return null
-  const at = millisecondsOf(value)
-  if (!Number.isNaN(at)) return Object.freeze({ at })
+  if (!Number.isNaN(millisecondsOf(value))) return Object.freeze({ at: date('initialSince', value) })
   const back = duration(value)
   if (back === undefined) throw invalid('initialSince', `a valid Date, null, or ${inWords} before now`, value)
+  if (back > -EARLIEST) throw invalid('initialSince', `at most ${-EARLIEST} ms before now`, value)
   return Object.freeze({ back })
 }
 

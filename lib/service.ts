@@ -2,7 +2,7 @@ import { AsyncLocalStorage } from 'node:async_hooks'
 import { inspect } from 'node:util'
 import type { FastifyBaseLogger } from 'fastify'
 import { type Attempt, createRunner, type Runner } from './attempt.js'
-import { date } from './checks.js'
+import { date, invalid } from './checks.js'
 import { type Clock, systemClock, within } from './clock.js'
 import { createDirectSource, type PoolGate } from './connections.js'
 import type { Context } from './context.js'
@@ -18,7 +18,7 @@ import { migrate } from './migrations.js'
 import type { Settings } from './options.js'
 import { probeChannel, probeRights, probeSession, secondOf, warnAboutPool } from './probe.js'
 import { skipAfter } from './schedule.js'
-import { statements } from './sql.js'
+import { MOST, statements } from './sql.js'
 import type { BackfillAnswer, BackfillOptions, HourlySync, LastLook, RunOnceResult, Status, TriggerAnswer } from './types.js'
 
 /** One sync, assembled. */
@@ -78,6 +78,8 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
     const { runner, history } = parts()
     const window = since === undefined && until === undefined ? await history.backfill() : checkedWindow(since, until)
     if (window === null) throw new FST_HOURLY_SYNC_INVALID_OPTION('since', 'a Date, for there is no backfill to resume', 'undefined')
+    const { maxWindow } = settings
+    if (maxWindow !== null && (window.until - window.since) / maxWindow > MOST) throw invalid('maxWindow', 'longer, for a backfill of so long a time', maxWindow)
     signal?.throwIfAborted()
     const answer = await runner.attempt({ trigger: 'backfill', force: true, fresh: false, order: 0, hurry: true, backfill: window, ...(signal && { signal }) })
     if (answer.started && signal !== undefined) {

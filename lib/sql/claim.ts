@@ -1,6 +1,7 @@
 /** SQL from the look to the noted start of a run. */
+import { UUID } from '../checks.js'
 import { hold, missed, moment } from './judge.js'
-import { at, ms, ownLock, type Tables } from './text.js'
+import { at, EARLIEST, MOST, ms, numberIn, ownLock, type Tables } from './text.js'
 
 /** What {@link Claim.claim} answers. */
 export interface ClaimRow {
@@ -64,6 +65,9 @@ const sessionSettings = `concat(
 function setting (name: string, value: string, condition = 'true'): string {
   return `case when ${condition} and current_setting('${name}', true) is not null then set_config('${name}', ${value}, false) end`
 }
+
+/** A number of a mark as one that counts from 1. */
+const count = (number: string): string => `least(${MOST}, greatest(1, coalesce(${number}, 1)))::int`
 
 /** Texts of a claim. */
 export interface Claim {
@@ -138,17 +142,17 @@ export function claimTexts ({ sync, run }: Tables): Claim {
     select judged.*,
       case
         when hold is not null then hold
-        when started is not null and deaths >= $19::int and (started->>'slot')::bigint = slot then 'vanished'
+        when started is not null and deaths >= $19::int and started->'slot' = to_jsonb(slot) then 'vanished'
       end as final_hold,
       case when attempted then attempts else 0 end as failed_attempts,
       greatest(now, ${ms('watermark')}) as whole_end,
       coalesce(${ms('watermark')}, $16::bigint, now - $17::bigint) as base,
       case
-        when ${ms('watermark')} <= now then ${ms('watermark')} - $15::bigint
-        when watermark is not null then coalesce(( -- the clock was set back: from where the last success began, as the clock is now
+        when ${ms('watermark')} <= now then greatest(${EARLIEST}, ${ms('watermark')} - $15::bigint)
+        when watermark is not null then greatest(${EARLIEST}, coalesce(( -- the clock was set back: from where the last success began, as the clock is now
           select ${ms('max(started_at)')} from ${run}
           where name = $1::text and target = $2::text and state = 'succeeded' and started_at <= ${at('now')}
-        ), now) - $15::bigint
+        ), now) - $15::bigint)
         when $16::bigint is not null then least($16::bigint, now) -- which passes over a null
         when $17::bigint is not null then now - $17::bigint
       end as window_start
@@ -156,7 +160,7 @@ export function claimTexts ({ sync, run }: Tables): Claim {
   ),
   run as materialized (
     select decided.*,
-      greatest(1, coalesce(ceil((whole_end - base) / $23::bigint::numeric), 1))::int as slices,
+      least(${MOST}, greatest(1, coalesce(ceil((whole_end - base) / $23::bigint::numeric), 1)))::int as slices,
       least(whole_end, base + $23::bigint) as window_end, -- which passes over a null
       held and (final_hold is null or $10::boolean) as go,
       case when $20::boolean then failed_attempts + 1 else 1 end as attempt,
@@ -168,14 +172,19 @@ export function claimTexts ({ sync, run }: Tables): Claim {
       end as trigger
     from decided
   ),
-  vanished as (
-    insert into ${run} (id, name, target, trigger, state, slot, slice, slices, attempt, window_start, window_end, started_at, finished_at, worker)
-    select (started->>'id')::uuid, $1::text, $2::text, started->>'trigger', 'vanished', ${at("started->>'slot'")},
-      (started->>'slice')::int, (started->>'slices')::int, (started->>'attempt')::int,
-      ${at("started->>'since'")}, ${at("started->>'until'")}, ${at("started->>'at'")}, ${at('now')},
-      (started->>'host') || ':' || (started->>'pid')
+  found as materialized (
+    select started->>'id' as id, started->>'trigger' as trigger, (started->>'host') || ':' || (started->>'pid') as worker, now,
+      ${['slot', 'slice', 'slices', 'attempt', 'since', 'until', 'at'].map(name => `${numberIn('started', name)} as "${name}"`).join(',\n      ')}
     from run
-    where held and started is not null
+    where held and started->>'id' ~ '${UUID}'
+  ),
+  vanished as ( -- whatever is in the mark: what cannot be recorded would be in the way of every later run
+    insert into ${run} (id, name, target, trigger, state, slot, slice, slices, attempt, window_start, window_end, started_at, finished_at, worker)
+    select id::uuid, $1::text, $2::text, coalesce(trigger, 'schedule'), 'vanished', ${at('slot')},
+      ${count('slice')}, ${count('slices')}, ${count('attempt')},
+      ${at('since')}, coalesce(${at('until')}, ${at('now')}), coalesce(${at('"at"')}, ${at('now')}), ${at('now')},
+      coalesce(worker, 'unknown')
+    from found
     on conflict (id) do nothing
   ),
   noted as (

@@ -1,5 +1,5 @@
 /** SQL that records how a run ended. */
-import { at, clock, ms, ownLock, runColumns, type RunRow, type Tables } from './text.js'
+import { at, clock, EARLIEST, ms, ownLock, runColumns, type RunRow, type Tables } from './text.js'
 
 /** What {@link End.finish} answers: the row as well, when it was recorded. */
 export interface FinishRow extends RunRow {
@@ -9,10 +9,10 @@ export interface FinishRow extends RunRow {
   not_before: string | null
 }
 
-/** When a retry may begin, once `ended` is known. `greatest` passes over a null. */
+/** When a retry may begin. Needs the `clock`. `greatest` passes over a null. */
 const notBefore = ({ delay, atLeast, slot, every }: Record<'delay' | 'atLeast' | 'slot' | 'every', string>): string => `greatest(
-          case when ${delay}::bigint is not null then least(ended.finished_at + ${delay}::bigint * interval '1 millisecond', ${at(`${slot}::bigint + ${every}::bigint`)}) end,
-          ended.finished_at + ${atLeast}::bigint * interval '1 millisecond')`
+          case when ${delay}::bigint is not null then ${at(`least(clock.now + ${delay}::bigint, ${slot}::bigint + ${every}::bigint)`)} end,
+          ${at(`clock.now + ${atLeast}::bigint`)})`
 
 /** Whether a finish serves its slot. */
 const serves = "($7::text = 'succeeded' and $8::bigint is not null and ($23::int = $24::int or not $16::boolean))"
@@ -71,7 +71,7 @@ export function endTexts ({ sync, run }: Tables): End {
       last_failure = case when $15::jsonb is null then s.last_failure
         else $15::jsonb || jsonb_build_object('at', ${ms('ended.finished_at')}, 'state', $7::text,
           'reported', coalesce($22::bigint, (s.last_failure->>'reported')::bigint)) end
-    from ended
+    from clock, ended
     where s.name = $1::text and s.target = $2::text
     returning ${ms('s.not_before')} as not_before
   )
@@ -120,7 +120,7 @@ export function endTexts ({ sync, run }: Tables): End {
       end,
       last_failure = $11::jsonb || jsonb_build_object('at', ${ms('ended.finished_at')}, 'state', ended.state,
         'reported', coalesce($16::bigint, (s.last_failure->>'reported')::bigint))
-    from ended, (
+    from clock, ended, (
       select $13::boolean and attempt_slot = ${at('$5::bigint')} as counted from same
     ) as attempt
     where s.name = $1::text and s.target = $2::text
@@ -134,7 +134,7 @@ export function endTexts ({ sync, run }: Tables): End {
   where id in (
     select id from ${run}
     where name = $1::text and target = $2::text
-      and started_at < clock_timestamp() - $3::bigint * interval '1 millisecond'
+      and started_at < clock_timestamp() - least($3::bigint, ${-EARLIEST}) * interval '1 millisecond'
       and id is distinct from (
         select id from ${run}
         where name = $1::text and target = $2::text and state = 'succeeded'

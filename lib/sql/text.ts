@@ -36,8 +36,26 @@ export function identifier (name: string): string {
 /** An instant column as whole epoch milliseconds. */
 export const ms = (column: string): string => `floor(extract(epoch from ${column}) * 1000)::bigint`
 
-/** The opposite: exact, for a double holds whole milliseconds beyond any year in use. */
-export const at = (expression: string): string => `to_timestamp((${expression})::double precision / 1000)`
+/**
+ * Where timestamps of PostgreSQL begin, 4713 BC, in epoch milliseconds. They end after the last Date there is.
+ *
+ * @see https://www.postgresql.org/docs/current/datatype-datetime.html
+ */
+export const EARLIEST = Date.UTC(-4712, 0, 1)
+const LATEST = 8_640_000_000_000_000
+
+/** How far an `integer` counts. */
+export const MOST = 2_147_483_647
+
+/**
+ * The opposite: exact, for a double holds whole milliseconds beyond any year in use. What no timestamp holds is the nearest that one does, for
+ * a run whose end cannot be recorded would be in the way of every later one.
+ */
+export const at = (expression: string): string =>
+  `to_timestamp((case when ${expression} < ${EARLIEST} then ${EARLIEST} when ${expression} > ${LATEST} then ${LATEST} else ${expression} end)::double precision / 1000)`
+
+/** A number of a JSON object, or null where it has none of that name. */
+export const numberIn = (json: string, name: string): string => `case when jsonb_typeof(${json}->'${name}') = 'number' then (${json}->>'${name}')::numeric end`
 
 export const clock = `clock as materialized (
     select ${ms('clock_timestamp()')} as now

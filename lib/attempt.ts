@@ -1,4 +1,5 @@
 import { again } from './again.js'
+import { applicationName } from './announce.js'
 import { begin, type Beginning, type Plan, proceedBackfill, type Started } from './begin.js'
 import type { Lease } from './connections.js'
 import type { Context } from './context.js'
@@ -53,6 +54,8 @@ export interface Runner {
 export function createRunner (context: Context): Runner {
   const { settings, key, statements, gate, source } = context
   const { classid, objid } = lockHalves(key)
+  /** What the session of the lock is called, and how long it may be idle: by then it has missed three proofs. */
+  const sessionSettings = [applicationName(settings.name), `${3 * settings.heartbeat}ms`]
   const claims = createQueue()
   const waiting = new Set<AbortController>()
   const underWay = new Set<Promise<unknown>>()
@@ -95,6 +98,7 @@ export function createRunner (context: Context): Runner {
   async function tried (request: Request, stop: AbortController): Promise<Attempt> {
     const bar = barred()
     if (bar !== undefined) return notStarted(bar)
+    await context.late.tell()
     waiting.add(stop)
     if (source !== gate && !request.force) {
       const seen = await look(request, stop.signal)
@@ -184,14 +188,14 @@ export function createRunner (context: Context): Runner {
   }
 
   async function lookAndLock (lease: Lease, fresh: boolean): Promise<Claim> {
-    const { rows: [row] } = await lease.client.query<ClaimRow>(ours(statements.claim, [...context.judging(fresh), key.toString()]))
+    const { rows: [row] } = await lease.client.query<ClaimRow>(ours(statements.claim, [...context.judging(fresh), key.toString(), ...sessionSettings]))
     const seen = toLook(row!, settings.every)
     if (seen.hold === 'first-run') await install(lease, seen.slot)
     return { seen, locked: row!.locked, backend: row!.backend }
   }
 
   async function tryLock (lease: Lease): Promise<Claim> {
-    const { rows: [row] } = await lease.client.query<{ locked: boolean, backend: number }>(ours(statements.tryLock, [key.toString()]))
+    const { rows: [row] } = await lease.client.query<{ locked: boolean, backend: number }>(ours(statements.tryLock, [key.toString(), ...sessionSettings]))
     return { seen: null, ...row! }
   }
 
@@ -227,6 +231,7 @@ export function createRunner (context: Context): Runner {
     close () {
       if (closing) return
       closing = true
+      context.late.stop()
       for (const stop of waiting) stop.abort()
       context.clock.after(settings.closeTimeout, () => { for (const session of beginnings) session.destroy() })
       current()?.close(new FST_HOURLY_SYNC_CLOSING())

@@ -1,5 +1,4 @@
 import { randomUUID } from 'node:crypto'
-import { applicationName } from './announce.js'
 import type { Context } from './context.js'
 import { lockHalves } from './lock-key.js'
 import { type Begun, worker } from './record.js'
@@ -50,7 +49,7 @@ export async function begin (context: Context, session: Session, { trigger, forc
     ...context.judging(fresh), key.toString(), force, trigger, id, worker.host, worker.pid, settings.overlap,
     since !== null && 'at' in since ? since.at : null, since !== null && 'back' in since ? since.back : null,
     lateAfter(settings.every, settings.jitter), DEATHS, trigger === 'schedule',
-    applicationName(settings.name), `${3 * settings.heartbeat}ms`, settings.maxWindow, classid, objid
+    settings.maxWindow, classid, objid
   ])
   if (row!.vanished !== null) sayVanished(context, row!)
   return { started: row!.begun ? toStarted(id, row!) : null, hold: row!.hold as Hold | null, notBefore: row!.not_before === null ? null : Number(row!.not_before), backfill: row!.backfill }

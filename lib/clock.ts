@@ -74,17 +74,35 @@ export interface Patience {
   signal?: AbortSignal
   /** Whether the wait keeps the process alive. */
   held?: boolean
+  /**
+   * Told by how much a blocked event loop let the end of the wait pass unseen, milliseconds. The answer may lie in the socket since: the wait goes on for as long.
+   * Without it the wait is over.
+   */
+  blocked?: (ms: number) => void
 }
+
+/** A timer this late was not the loop's usual business. Milliseconds. */
+const BLOCKED = 100
 
 /**
  * Settles as `promise` does, unless patience ends first.
  * What the promise comes to afterwards is the caller's to handle; it is never an unhandled rejection.
  */
-export async function within<T> (clock: Clock, promise: Promise<T>, { ms, late, signal, held }: Patience): Promise<T> {
+export async function within<T> (clock: Clock, promise: Promise<T>, { ms, late, signal, held, blocked }: Patience): Promise<T> {
   promise.catch(() => {})
   let end!: () => void
   const over = new Promise<never>((_resolve, reject) => {
-    const cancel = ms === Infinity ? () => {} : clock.after(Math.max(0, ms), () => reject(late()), held)
+    let cancel = (): void => {}
+    const arm = (ms: number): void => {
+      const due = clock.elapsed() + ms
+      cancel = clock.after(ms, () => {
+        const over = clock.elapsed() - due
+        if (blocked === undefined || over < BLOCKED) return reject(late())
+        blocked(over)
+        arm(over)
+      }, held)
+    }
+    if (ms !== Infinity) arm(Math.max(0, ms))
     const abort = (): void => reject(signal!.reason)
     if (signal?.aborted) abort()
     signal?.addEventListener('abort', abort)

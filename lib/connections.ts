@@ -56,12 +56,15 @@ export function createPoolGate (pool: Pool, clock: Clock, log: FastifyBaseLogger
       const { entered, leave } = permits.enter(order)
       let connecting: Promise<unknown> | undefined
       try {
-        let deadline = clock.elapsed() + CLAIM_LIMIT
-        await within(clock, entered, { ms: hurry ? CLAIM_LIMIT : Infinity, signal, late: late('waiting for the other syncs of this pool') })
-        if (!hurry) deadline = clock.elapsed() + CLAIM_LIMIT
+        let limited = createLimit(clock, CLAIM_LIMIT)
+        if (hurry) await limited(entered, 'waiting for the other syncs of this pool', signal)
+        else {
+          await within(clock, entered, { ms: Infinity, signal, late: Error })
+          limited = createLimit(clock, CLAIM_LIMIT)
+        }
         const { client, destroy } = connect(pool)
         connecting = client
-        return lease(clock, await arrival(clock, client, deadline, signal, destroy), deadline, leave)
+        return lease(clock, await arrival(client, limited, signal, destroy), limited, leave)
       } catch (error) {
         // a connection that is still being made has its place in the pool, and keeps it from us
         if (connecting === undefined) leave()
@@ -70,9 +73,9 @@ export function createPoolGate (pool: Pool, clock: Clock, log: FastifyBaseLogger
       }
     },
     async ask<R> (text: string, values: unknown[], limit = CLAIM_LIMIT): Promise<R[]> {
-      const deadline = clock.elapsed() + limit
+      const limited = createLimit(clock, limit)
       const { client, destroy } = connect(pool)
-      const taken = lease(clock, await arrival(clock, client, deadline, new AbortController().signal, destroy), deadline, () => {}, 'a question to the database')
+      const taken = lease(clock, await arrival(client, limited, new AbortController().signal, destroy), limited, () => {}, 'a question to the database')
       try {
         const { rows } = await again(async () => await taken.limited(taken.client.query<R & object>(ours(text, values))))
         taken.giveBack()
@@ -94,8 +97,8 @@ export function createDirectSource (config: ClientConfig, clock: Clock): Source 
       const release = (): void => { client.end().catch(() => {}) }
       const connected = client.connect().then(() => Object.assign(client, { release }) as unknown as PoolClient)
       connected.catch(release)
-      const deadline = clock.elapsed() + CLAIM_LIMIT
-      return lease(clock, await arrival(clock, connected, deadline, signal, () => socketOf(client).destroy()), deadline, () => {})
+      const limited = createLimit(clock, CLAIM_LIMIT)
+      return lease(clock, await arrival(connected, limited, signal, () => socketOf(client).destroy()), limited, () => {})
     }
   }
 }
@@ -116,10 +119,24 @@ function socketOf (client: ClientBase): { destroy: () => void } {
   return (client as unknown as { connection: { stream: { destroy: () => void } } }).connection.stream
 }
 
+/** Waits for what is left of a time that several waits share. @throws FST_HOURLY_SYNC_UNAVAILABLE that names `what` */
+type Limited = <T>(promise: Promise<T>, what: string, signal?: AbortSignal) => Promise<T>
+
+/** While the event loop is blocked the time stands still: what is waited for may have come, and is not to be given up unseen. */
+function createLimit (clock: Clock, ms: number): Limited {
+  let end = clock.elapsed() + ms
+  return async (promise, what, signal) => await within(clock, promise, {
+    ms: end - clock.elapsed(),
+    late: () => new FST_HOURLY_SYNC_UNAVAILABLE(what, ms),
+    blocked: over => { end = clock.elapsed() + over },
+    ...(signal && { signal })
+  })
+}
+
 /** The client, unless its time is up or nobody waits any more: then it is given up, and goes back untouched should it still come. */
-async function arrival (clock: Clock, connecting: Promise<PoolClient>, deadline: number, signal: AbortSignal, giveUp: () => void): Promise<PoolClient> {
+async function arrival (connecting: Promise<PoolClient>, limited: Limited, signal: AbortSignal, giveUp: () => void): Promise<PoolClient> {
   try {
-    return await within(clock, connecting, { ms: deadline - clock.elapsed(), signal, late: late('getting a connection') })
+    return await limited(connecting, 'getting a connection', signal)
   } catch (error) {
     connecting.then(client => client.release(), () => {})
     giveUp()
@@ -127,11 +144,7 @@ async function arrival (clock: Clock, connecting: Promise<PoolClient>, deadline:
   }
 }
 
-function late (what: string): () => Error {
-  return () => new FST_HOURLY_SYNC_UNAVAILABLE(what, CLAIM_LIMIT)
-}
-
-function lease (clock: Clock, client: PoolClient, deadline: number, after: () => void, what = 'the claim'): Lease {
+function lease (clock: Clock, client: PoolClient, limited: Limited, after: () => void, what = 'the claim'): Lease {
   const ignore = (): void => {} // without a listener a dying connection ends the process; who holds the lease adds its own
   client.on('error', ignore)
   let over = false
@@ -143,7 +156,7 @@ function lease (clock: Clock, client: PoolClient, deadline: number, after: () =>
   }
   return {
     client,
-    limited: async (promise, signal) => await within(clock, promise, { ms: deadline - clock.elapsed(), late: late(what), ...(signal && { signal }) }),
+    limited: async (promise, signal) => await limited(promise, what, signal),
     giveBack: once(() => {
       client.removeListener('error', ignore)
       client.release()

@@ -1,6 +1,7 @@
 import type { FastifyBaseLogger } from 'fastify'
 import type { Clock } from './clock.js'
 import type { Lease, PoolGate, Source } from './connections.js'
+import type { LateEnds } from './late.js'
 import type { Inside } from './lend.js'
 import type { Settings } from './options.js'
 import type { Readings } from './sql/readings.js'
@@ -25,6 +26,7 @@ export interface Context {
   /** The tables turned out to be other than they were seen. */
   forget: () => void
   inside: Inside
+  late: LateEnds
   /** Parameters `$1` to `$8` of the statements that judge whether a slot is due. */
   judging: (fresh: boolean) => unknown[]
 }

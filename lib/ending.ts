@@ -2,8 +2,8 @@ import type { FastifyBaseLogger } from 'fastify'
 import type { Plan, Started } from './begin.js'
 import type { Context } from './context.js'
 import { type Clock, within } from './clock.js'
-import { FST_HOURLY_SYNC_LOCK_LOST, FST_HOURLY_SYNC_UNAVAILABLE } from './errors.js'
-import { asError, errorRecord, isTransient, logged, messageOf } from './failure.js'
+import { FST_HOURLY_SYNC_LOCK_LOST, FST_HOURLY_SYNC_NOT_RECORDED, FST_HOURLY_SYNC_UNAVAILABLE } from './errors.js'
+import { asError, errorRecord, isAnswer, isTransient, logged, messageOf, plainRecord, redact } from './failure.js'
 import { lockHalves } from './lock-key.js'
 import { type Begun, isRecorded, toRecord, unrecorded, worker } from './record.js'
 import { retryDelay } from './schedule.js'
@@ -57,28 +57,67 @@ const RECORDING = 'recording the end of the run'
  * Says it in the log, and to the host's `onError`. Never rejects.
  */
 export async function recordEnd (parts: Parts): Promise<Ended> {
-  const { session, verdict, log } = parts
-  const transient = verdict.state === 'failed' && judgedTransient(parts, verdict.error)
-  const error = verdict.state === 'succeeded' ? null : errorRecord(verdict.error, transient, parts.context.settings.redact)
+  const { session, log, context: { settings } } = parts
+  let told = judged(parts)
   let ended: Ended | undefined
   let unanswered: Error = new FST_HOURLY_SYNC_LOCK_LOST('its session was ended before')
   if (session.usable) {
     try {
-      ended = await finish(parts, error, transient)
+      [told, ended] = await finishAnyhow(parts, told)
       if (ended === undefined) session.lose(new FST_HOURLY_SYNC_LOCK_LOST('the server says that this session does not hold it'))
       else await prune(parts, ended.now!)
     } catch (failure) {
-      log.warn({ err: logged(asError(failure), parts.context.settings.redact) }, 'the end of the run could not be recorded on its session')
+      log.warn({ err: logged(asError(failure), settings.redact) }, 'the end of the run could not be recorded on its session')
       unanswered = new FST_HOURLY_SYNC_LOCK_LOST(`its end was not recorded, ${messageOf(asError(failure))}`, { cause: failure })
       session.destroy()
     }
   }
-  ended ??= await recordLost(parts, error, transient, session.lost ?? unanswered)
-  say(parts, ended, transient)
+  ended ??= await recordLost(parts, told, session.lost ?? unanswered)
+  say(parts, ended, told)
   return ended
 }
 
-async function finish ({ context, session, started, verdict, limit }: Parts, error: ErrorRecord | null, transient: boolean): Promise<Ended | undefined> {
+/** A verdict, and what is stored of it. */
+interface Told {
+  verdict: Verdict
+  error: ErrorRecord | null
+  transient: boolean
+}
+
+function judged (parts: Parts): Told {
+  const { verdict } = parts
+  if (verdict.state === 'succeeded') return { verdict, error: null, transient: false }
+  const transient = verdict.state === 'failed' && judgedTransient(parts, verdict.error)
+  return { verdict, error: errorRecord(verdict.error, transient, parts.context.settings.redact), transient }
+}
+
+/**
+ * The host may have left the session with settings under which the server refuses the end (a role, a timeout, read-only): they are taken back then. What the
+ * database cannot hold even so is recorded as a failure, for otherwise the run would be made again and again.
+ *
+ * @throws when the end is not recorded, and nobody says that the lock is gone
+ */
+async function finishAnyhow (parts: Parts, told: Told): Promise<[Told, Ended | undefined]> {
+  const { session, limit, context: { clock, settings } } = parts
+  try {
+    return [told, await finish(parts, told)]
+  } catch (refusal) {
+    if (!isAnswer(refusal)) throw refusal
+  }
+  for (const command of ['reset session authorization', 'reset role', 'reset all']) await limited(clock, session.own(command, []), limit(), RECORDING)
+  try {
+    return [told, await finish(parts, told)]
+  } catch (refusal) {
+    if (!isAnswer(refusal)) throw refusal
+    const failed = told.verdict.state === 'succeeded'
+      ? judged({ ...parts, verdict: { state: 'failed', error: new FST_HOURLY_SYNC_NOT_RECORDED(redact(messageOf(refusal), settings.redact), { cause: refusal }) } })
+      : told
+    const plain = { ...failed, error: plainRecord(failed.error!) }
+    return [plain, await finish(parts, plain)]
+  }
+}
+
+async function finish ({ context, session, started, limit }: Parts, { verdict, error, transient }: Told): Promise<Ended | undefined> {
   const { settings, statements, clock, key } = context
   const { begun, backfill } = started
   const { classid, objid } = lockHalves(key)
@@ -107,7 +146,7 @@ function advances (verdict: Verdict): boolean {
 
 /** Held: the process must live to see the end recorded. */
 async function limited<T> (clock: Clock, asked: Promise<T>, ms: number, what: string): Promise<T> {
-  return await within(clock, asked, { ms, held: true, late: () => new FST_HOURLY_SYNC_UNAVAILABLE(what, ms) })
+  return await within(clock, asked, { ms, held: true, blocked: () => {}, late: () => new FST_HOURLY_SYNC_UNAVAILABLE(what, ms) })
 }
 
 /** Where a backfill goes on, as JSON: null when it is done. */
@@ -119,25 +158,41 @@ function goesOn (plan: Plan, position: number): string {
  * The session is gone, or the lock. What the run came to is then decided by what the database has: a finish whose answer was lost
  * stands; anything else is said as far as it can be, and never as a success.
  */
-async function recordLost ({ context, session, started, verdict, limit, lasted, log }: Parts, error: ErrorRecord | null, transient: boolean, why: Error): Promise<Ended> {
-  const { settings, statements, gate, clock } = context
-  const { begun } = started
-  const { state, error: kept } = verdict.state === 'succeeded' || session.lost !== undefined
+async function recordLost (parts: Parts, told: Told, why: Error): Promise<Ended> {
+  const { context, session, started: { begun }, limit, lasted, log } = parts
+  const { settings, clock } = context
+  const { verdict } = told
+  const { state, error } = verdict.state === 'succeeded' || session.lost !== undefined
     ? { state: 'lock-lost' as const, error: errorRecord(why, false, settings.redact) }
-    : { state: verdict.state, error: error! } // whatever is no success has one
-  const wait = retryIn(context, begun.attempt, verdict.state === 'succeeded' ? undefined : verdict.error)
-  try {
-    const asked = gate.ask<FinishRow>(statements.lost, [
-      settings.name, '', begun.id, begun.trigger, begun.slot, begun.attempt, begun.since, begun.until, begun.at, `${worker.host}:${worker.pid}`, json(kept), state,
-      isAttempt(state, begun), wait.delay, wait.atLeast, isReported(state, transient, started) ? begun.slot : null, settings.every,
-      begun.slice, begun.slices
-    ], limit())
-    const [row] = await limited(clock, asked, limit(), RECORDING)
-    return toEnded(row!, clock.elapsed(), row!.state === 'succeeded' && advances(verdict))
-  } catch (failure) {
-    log.warn({ err: logged(asError(failure), settings.redact) }, 'the end of the run could not be recorded: the next holder of the lock finds that it vanished')
-    return { ...nothing, record: unrecorded(settings.name, begun, state, lasted, kept) }
+    : { state: verdict.state, error: told.error! } // whatever is no success has one
+  const tell = async (ms?: number): Promise<FinishRow> => {
+    try {
+      return await askLost(parts, told, state, error, ms)
+    } catch (refusal) {
+      if (!isAnswer(refusal)) throw refusal
+      return await askLost(parts, told, state, plainRecord(error), ms)
+    }
   }
+  try {
+    const row = await limited(clock, tell(limit()), limit(), RECORDING)
+    return toEnded(row, clock.elapsed(), row.state === 'succeeded' && advances(verdict))
+  } catch (failure) {
+    log.warn({ err: logged(asError(failure), settings.redact) }, 'the end of the run could not be recorded: unless it can be later, the next holder of the lock finds that it vanished')
+    if (!isAnswer(failure)) context.late.add(async () => await tell().catch(refusal => { if (!isAnswer(refusal)) throw refusal }))
+    return { ...nothing, record: unrecorded(settings.name, begun, state, lasted, error) }
+  }
+}
+
+async function askLost ({ context, started }: Parts, { verdict, transient }: Told, state: RunState, error: ErrorRecord, ms?: number): Promise<FinishRow> {
+  const { settings, statements, gate } = context
+  const { begun } = started
+  const wait = retryIn(context, begun.attempt, verdict.state === 'succeeded' ? undefined : verdict.error)
+  const [row] = await gate.ask<FinishRow>(statements.lost, [
+    settings.name, '', begun.id, begun.trigger, begun.slot, begun.attempt, begun.since, begun.until, begun.at, `${worker.host}:${worker.pid}`, json(error), state,
+    isAttempt(state, begun), wait.delay, wait.atLeast, isReported(state, transient, started) ? begun.slot : null, settings.every,
+    begun.slice, begun.slices
+  ], ms)
+  return row!
 }
 
 /** How long a failed run lets its slot rest, milliseconds. What the service asked for holds even when no retry is left. */
@@ -187,8 +242,8 @@ async function prune ({ context: { settings, statements, clock }, session, start
   }
 }
 
-function say (parts: Parts, { record }: Ended, transient: boolean): void {
-  const { log, verdict, started, run, context: { settings } } = parts
+function say (parts: Parts, { record }: Ended, { verdict, transient }: Told): void {
+  const { log, started, run, context: { settings } } = parts
   const fields = { duration: record.duration, attempt: record.attempt, ...(record.stats !== null && { stats: record.stats }) }
   if (record.state === 'succeeded') return log.info(fields, 'sync succeeded')
   const error = verdict.state === 'succeeded' ? undefined : verdict.error

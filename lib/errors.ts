@@ -92,6 +92,10 @@ export const FST_HOURLY_SYNC_NOT_AN_ERROR = createError<[string]>(
 export const FST_HOURLY_SYNC_INVALID_RESULT = createError<[string, string]>(
   'FST_HOURLY_SYNC_INVALID_RESULT', "a sync should resolve with nothing or { cursor?, advance?: false, stats? }, '%s' was %s", 500, TypeError)
 
+/** The server does not take the end of a run as it is: its result, or what it says in an encoding that the database has not. The run failed. */
+export const FST_HOURLY_SYNC_NOT_RECORDED = createError<[string, { cause: unknown }?]>(
+  'FST_HOURLY_SYNC_NOT_RECORDED', 'the database does not take what the run came to: %s')
+
 /** A statement of the run failed and nobody looked at its promise. The run failed. */
 export const FST_HOURLY_SYNC_UNOBSERVED = createError<[string, { cause: unknown }?]>(
   'FST_HOURLY_SYNC_UNOBSERVED', 'a call of run.%s failed and nobody awaited it')

@@ -104,6 +104,11 @@ export function endsSession (error: unknown): boolean {
   return typeof code === 'string' && sessionEnds.has(code) && severity !== 'ERROR'
 }
 
+/** Whether the server itself said so, and goes on: not a network, a limit of ours, or the end of the session. */
+export function isAnswer (error: unknown): error is Error {
+  return error instanceof Error && 'severity' in error && !endsSession(error)
+}
+
 /**
  * The message of an error, never an empty one: of a connection refused at each of several addresses, those of the errors it gathers.
  *
@@ -151,6 +156,11 @@ export function errorRecord (error: Error, transient = false, further: readonly 
     ...(statusCode !== undefined && { statusCode }),
     ...(transient && { transient })
   }
+}
+
+/** The same in ASCII, which every database can hold. */
+export function plainRecord (record: ErrorRecord): ErrorRecord {
+  return JSON.parse(JSON.stringify(record).replace(/[^ -~]/g, '?')) as ErrorRecord
 }
 
 /** A stored error as it may be shown: it may have been stored before a pattern was known. */

@@ -11,6 +11,7 @@ import { asError } from './failure.js'
 import { createHistory, type History, unknown } from './history.js'
 import { createSlots, type Slots } from './slots.js'
 import { readings } from './sql/readings.js'
+import { createLateEnds } from './late.js'
 import { lockKey } from './lock-key.js'
 import { type Loop, startLoop } from './loop.js'
 import { createLookLog } from './look-log.js'
@@ -189,6 +190,7 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
         gate,
         source,
         inside: new AsyncLocalStorage(),
+        late: createLateEnds(clock),
         judging: judging(settings),
         ...createPreparation(settings, gate, clock)
       }

@@ -4,6 +4,7 @@ import t from 'tap'
 import { systemClock } from '../lib/clock.js'
 import { CLAIM_LIMIT, createDirectSource, createPoolGate, type PoolGate, type Waiting } from '../lib/connections.js'
 import { createLog, type Line } from './helpers/log.js'
+import { handClock } from './helpers/hand-clock.js'
 import { createManualClock } from './helpers/manual-clock.js'
 import { startPostgres } from './helpers/postgres.js'
 import { startProxy } from './helpers/proxy.js'
@@ -125,6 +126,28 @@ t.test('the gate', async t => {
       await limited
       lease.giveBack()
     }
+  })
+
+  t.test('counts no time in which the event loop was blocked', async t => {
+    const hands = handClock()
+    const { gate } = gateOf(poolOf(t, 2), hands)
+    const lease = await gate.checkout(waiting())
+    let answer = (): void => {}
+    const first = lease.limited(new Promise<void>(resolve => { answer = resolve }))
+    hands.sleep(15_000) // an answer that came in the meantime is read now
+    answer()
+    await first
+    const next = lease.limited(new Promise<void>(resolve => { answer = resolve }))
+    await hands.advance(4_000) // of the five that it was blocked beyond the limit
+    answer()
+    await next
+    let late = false
+    const last = lease.limited(new Promise(() => {})).catch(() => { late = true })
+    await hands.advance(999)
+    t.equal(late, false)
+    await hands.advance(1)
+    await last
+    lease.giveBack()
   })
 
   t.test('gives a client that comes after the limit back untouched', async t => {

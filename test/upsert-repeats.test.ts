@@ -73,7 +73,7 @@ t.test('a row that a later one replaces is judged as any other', async t => {
   for (const [row, code] of [
     [null, 'INVALID_ROW'], [{ id: {}, v: 1 }, 'INVALID_VALUE'], [{ id: 1, v: undefined }, 'UNDEFINED_VALUE'], [{ id: 1, v: 1, more: 1 }, 'MIXED_ROWS'], [{ id: 1 }, 'MIXED_ROWS'], [{ id: 1, v: 'x' }, 'INVALID_VALUE']
   ] as const) {
-    await t.rejects(upsert('r', [last, row, last], { ...key, batch: 1 }), { code: `FST_HOURLY_SYNC_UPSERT_${code}` })
+    await t.rejects(upsert('r', [last, row, last] as object[], { ...key, batch: 1 }), { code: `FST_HOURLY_SYNC_UPSERT_${code}` })
   }
 })
 

@@ -45,16 +45,19 @@ export interface BeginRow {
 }
 
 /**
- * Settings of the lock session, as one expression. A server that does not know one, or cannot have it, keeps its own.
- * Parameters: `$21` application name, `$22` idle timeout in milliseconds.
+ * Settings of the lock session, as one expression. A server that does not know one, or cannot have it, keeps its own. They come with the lock itself:
+ * a begin that waits for somebody would otherwise outlive a client that has given up, and keep the lock.
  *
  * The check of the client's connection needs an operating system that can be asked; elsewhere setting it is an error.
+ *
+ * @param name - the parameter of the application name
+ * @param idle - that of the idle timeout, with its unit
  */
-const sessionSettings = `concat(
-      set_config('application_name', $21::text, false),
-      ${setting('idle_session_timeout', '$22::text')},
-      ${setting('idle_in_transaction_session_timeout', '$22::text',
-        "coalesce(nullif(current_setting('idle_in_transaction_session_timeout', true), '0')::interval > $22::interval, true)")},
+const sessionSettings = (name: string, idle: string): string => `concat(
+      set_config('application_name', ${name}::text, false),
+      ${setting('idle_session_timeout', `${idle}::text`)},
+      ${setting('idle_in_transaction_session_timeout', `${idle}::text`,
+        `coalesce(nullif(current_setting('idle_in_transaction_session_timeout', true), '0')::interval > ${idle}::interval, true)`)},
       ${setting('tcp_keepalives_idle', "'20'")},
       ${setting('tcp_keepalives_interval', "'10'")},
       ${setting('tcp_keepalives_count', "'3'")},
@@ -81,23 +84,30 @@ export interface Claim {
 export function claimTexts ({ sync, run }: Tables): Claim {
   return {
     /**
-     * A look: is the slot due, and if so, is the lock free? `$1`..`$8` as for the hold, `$9` lock key -> {@link ClaimRow}.
+     * A look: is the slot due, and if so, is the lock free? `$1`..`$8` as for the hold, `$9` lock key, `$10`, `$11` session settings -> {@link ClaimRow}.
      *
-     * Never waits. The lock is tried for in a `case` of a single row, where it is evaluated exactly when meant.
+     * Never waits. The lock is tried for in a `case` of a single row, where it is evaluated exactly when meant; a session that does not get it stays as it was.
      */
     claim: `with ${moment},
   judged as materialized (
     select moment.now, moment.slot, ${hold} as hold, ${ms('s.not_before')} as not_before, ${ms('s.last_slot')} as last_slot, s.started::text as started
     from moment
     left join ${sync} s on s.name = $1::text and s.target = $2::text
+  ),
+  tried as materialized (
+    select judged.*, case when hold is null then pg_try_advisory_lock($9::bigint) end as locked from judged
   )
   select now::text, slot::text, hold, not_before::text, last_slot::text, started,
     pg_backend_pid() as backend,
-    case when hold is null then pg_try_advisory_lock($9::bigint) end as locked
-  from judged`,
+    locked,
+    case when locked then ${sessionSettings('$10', '$11')} end as settings
+  from tried`,
 
-    /** The lock, whether the slot is due or not. `$1` lock key -> locked, backend. Never waits. */
-    tryLock: 'select pg_try_advisory_lock($1::bigint) as locked, pg_backend_pid() as backend',
+    /** The lock, whether the slot is due or not. `$1` lock key, `$2`, `$3` session settings -> locked, backend. Never waits. */
+    tryLock: `with tried as materialized (
+    select pg_try_advisory_lock($1::bigint) as locked
+  )
+  select locked, pg_backend_pid() as backend, case when locked then ${sessionSettings('$2', '$3')} end as settings from tried`,
 
     /** The same as the claim without the lock, through a pool that is not the lock's. `$1`..`$8` -> {@link ClaimRow}, locked null. */
     look: `with ${moment}
@@ -117,8 +127,8 @@ export function claimTexts ({ sync, run }: Tables): Claim {
      * of this one. `$1`..`$8` as for the hold, `$9` lock key, `$10` whether the run is made even when not due, `$11` trigger
      * (`'schedule'` is made more exact here), `$12` run id, `$13` host, `$14` pid, `$15` overlap, `$16` initial since as an instant,
      * `$17` the same as a duration before now, `$18` lateness after which a first attempt is a catch-up, `$19` deaths in a row
-     * that pause the sync, `$20` whether the run counts as an attempt, `$21`, `$22` session settings, `$23` the longest window
-     * (null for any), `$24` classid, `$25` objid -> {@link BeginRow}. Writes nothing where the lock is not held by this very session.
+     * that pause the sync, `$20` whether the run counts as an attempt, `$21` the longest window
+     * (null for any), `$22` classid, `$23` objid -> {@link BeginRow}. Writes nothing where the lock is not held by this very session.
      *
      * A longer gap is cut into slices: they partition the time from the watermark to now, and the overlap is taken off each one's start.
      */
@@ -134,7 +144,7 @@ export function claimTexts ({ sync, run }: Tables): Claim {
       coalesce(s.deaths, 0) + (s.started is not null)::int as deaths,
       ${ms('s.not_before')} as not_before,
       s.attempt_slot is not null and ${ms('s.attempt_slot')} = moment.slot as attempted,
-      exists (${ownLock('$24', '$25')}) as held
+      exists (${ownLock('$22', '$23')}) as held
     from moment
     left join s on true
   ),
@@ -160,8 +170,8 @@ export function claimTexts ({ sync, run }: Tables): Claim {
   ),
   run as materialized (
     select decided.*,
-      least(${MOST}, greatest(1, coalesce(ceil((whole_end - base) / $23::bigint::numeric), 1)))::int as slices,
-      least(whole_end, base + $23::bigint) as window_end, -- which passes over a null
+      least(${MOST}, greatest(1, coalesce(ceil((whole_end - base) / $21::bigint::numeric), 1)))::int as slices,
+      least(whole_end, base + $21::bigint) as window_end, -- which passes over a null
       held and (final_hold is null or $10::boolean) as go,
       case when $20::boolean then failed_attempts + 1 else 1 end as attempt,
       case
@@ -212,7 +222,7 @@ export function claimTexts ({ sync, run }: Tables): Claim {
   )
   select now::text, slot::text, final_hold as hold, not_before::text, coalesce((select begun from noted), false) as begun, pg_backend_pid() as backend,
     trigger, attempt, missed::text, window_start::text, window_end::text, whole_end::text, slices, cursor::text, backfill::text, ${ms('pruned_at')}::text as pruned_at,
-    deaths, started->>'id' as vanished, reported, ${sessionSettings} as settings
+    deaths, started->>'id' as vanished, reported
   from run`
   }
 }

@@ -4,9 +4,9 @@ import type { FastifyBaseLogger } from 'fastify'
 import { type Attempt, createRunner, type Runner } from './attempt.js'
 import { date } from './checks.js'
 import { type Clock, systemClock, within } from './clock.js'
-import { createDirectSource, type PoolGate } from './connections.js'
+import { askingUntil, createDirectSource, type PoolGate } from './connections.js'
 import type { Context } from './context.js'
-import { FST_HOURLY_SYNC_INVALID_OPTION, FST_HOURLY_SYNC_NO_POOL } from './errors.js'
+import { FST_HOURLY_SYNC_CLOSING, FST_HOURLY_SYNC_INVALID_OPTION, FST_HOURLY_SYNC_NO_POOL } from './errors.js'
 import { asError } from './failure.js'
 import { createHistory, type History, unknown } from './history.js'
 import { createSlots, type Slots } from './slots.js'
@@ -51,6 +51,7 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
   let loop: Loop | undefined
   let lastLook: LastLook | null = null
   let closeBy: number | undefined
+  const closed = new AbortController()
   let fresh = true // for `runOnce`: as good as a process that has just booted
 
   const notReady = (): Error => new FST_HOURLY_SYNC_NO_POOL(settings.name, 'this moment: the app is not ready yet')
@@ -149,8 +150,16 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
   function abort (): number {
     stop()
     opened?.runner.close()
-    closeBy ??= clock.elapsed() + settings.closeTimeout
+    if (closeBy === undefined) {
+      closeBy = clock.elapsed() + settings.closeTimeout
+      // until then requests in flight are answered, and the end of a run recorded; a pool that is closed before us waits for it
+      clock.after(settings.closeTimeout, callOff)
+    }
     return closeBy
+  }
+
+  function callOff (): void {
+    closed.abort(new FST_HOURLY_SYNC_CLOSING())
   }
 
   const face: HourlySync = Object.freeze({
@@ -175,7 +184,8 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
     face,
     get reading () { return parts() },
 
-    open (gate) {
+    open (shared) {
+      const gate = askingUntil(closed.signal, shared)
       const source = settings.lock === undefined ? gate : createDirectSource(settings.lock, clock)
       const context: Context = {
         settings,
@@ -203,6 +213,7 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
       if (opened === undefined) return
       // whatever is left then has had its session destroyed
       await within(clock, opened.runner.idle(), { ms: deadline - clock.elapsed(), held: true, late: () => new Error('late') }).catch(() => {})
+      callOff() // no request is in flight any more
     }
   }
 }

@@ -21,6 +21,9 @@ import { skipAfter } from './schedule.js'
 import { statements } from './sql.js'
 import type { BackfillAnswer, BackfillOptions, HourlySync, LastLook, RunOnceResult, Status, TriggerAnswer } from './types.js'
 
+/** How long who was locked out waits to be told by whom. Milliseconds. */
+const HOLDER_LIMIT = 1_000
+
 /** One sync, assembled. */
 export interface Service extends HourlySync {
   readonly settings: Settings
@@ -95,8 +98,11 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
     if (answer.started) return { started: true, runId: answer.run.id, finished: answer.run.finished.then(({ record }) => record) }
     const reason = answer.outcome as Exclude<typeof answer.outcome, 'not-due'> // it was forced
     if (reason !== 'running') return { started: false, reason, ...(answer.reason !== null && { message: answer.reason }) }
-    const holder = await parts().history.holder().catch(() => null)
-    return { started: false, reason, ...(holder !== null && { holder }) }
+    const { runner, history } = parts()
+    const own = runner.current
+    const holder = own?.holder ?? await history.look(HOLDER_LIMIT).then(seen => seen.holder, () => null)
+    if (holder !== null) return { started: false, reason, holder, ...(holder.runId === null && { message: 'the lock is held by a session that has noted no run of this sync' }) }
+    return { started: false, reason, ...(own?.over === true && { message: 'the function of the run before has not settled in this process' }) }
   }
 
   async function runOnce ({ force = false }: { force?: boolean } = {}): Promise<RunOnceResult> {
@@ -123,6 +129,7 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
       nextLook: loop === undefined || loop.nextLook === null ? null : new Date(loop.nextLook),
       lastLook,
       ...known,
+      holder: known.unavailable === null ? known.holder : own?.holder ?? null,
       progress: own?.progress ?? known.progress,
       syncing: known.syncing || (own !== undefined && !own.over)
     }

@@ -160,7 +160,7 @@ t.test('a deaf run is abandoned: recorded, without its session, and another proc
   await t.rejects(kept!.query('insert into orders values (1)'), { code: 'FST_HOURLY_SYNC_RUN_ENDED' })
   t.strictSame(await saved(), [])
   t.match(one.log.lines.filter(({ msg }) => msg.startsWith('sync ignores its timeout')), [{ level: levels.error }])
-  t.match(await one.app.triggerSync(), { started: false, reason: 'running' }, 'this process takes no run before it settles')
+  t.match(await one.app.triggerSync(), { started: false, reason: 'running', message: 'the function of the run before has not settled in this process' }, 'this process takes no run before it settles')
   t.match(await other.sync.runOnce({ force: true }), { outcome: 'succeeded' })
   on.open()
   const answer = await until(async () => {

@@ -185,7 +185,7 @@ export function claimTexts ({ sync, run }: Tables): Claim {
     on conflict (id) do nothing
   ),
   noted as (
-    insert into ${sync} as s (name, target, lock_key, every, "offset", started, deaths, paused_until, attempt_slot, attempts)
+    insert into ${sync} as s (name, target, lock_key, every, "offset", started, deaths, paused_until, attempt_slot, attempts, last_slot, last_every)
     select $1::text, $2::text, $9::bigint, $3::bigint, $4::bigint,
       case when go then jsonb_build_object(
         'id', $12::text, 'slot', case when trigger <> 'backfill' then slot end, 'trigger', trigger, 'slice', 1, 'slices', slices, 'attempt', attempt,
@@ -193,7 +193,9 @@ export function claimTexts ({ sync, run }: Tables): Claim {
       deaths,
       case when final_hold = 'vanished' then ${at('slot + $3::bigint')} end,
       case when go and $20::boolean then ${at('slot')} else attempt_slot end,
-      case when go and $20::boolean then failed_attempts else coalesce(attempts, 0) end
+      case when go and $20::boolean then failed_attempts else coalesce(attempts, 0) end,
+      case when final_hold = 'first-run' then ${at('slot')} end, -- a first install that waits still does, whatever comes of a run by hand
+      case when final_hold = 'first-run' then $3::bigint end
     from run
     where go or (held and started is not null)
     on conflict (name, target) do update set

@@ -188,7 +188,7 @@ export function createRunner (context: Context): Runner {
   }
 
   async function lookAndLock (lease: Lease, fresh: boolean): Promise<Claim> {
-    const { rows: [row] } = await lease.client.query<ClaimRow>(ours(statements.claim, [...context.judging(fresh), key.toString(), ...sessionSettings]))
+    const { rows: [row] } = await lease.client.query<ClaimRow>(ours(statements.claim, [...context.judging(fresh), key.toString(), classid, objid, ...sessionSettings]))
     const seen = toLook(row!, settings.every)
     if (seen.hold === 'first-run') await install(lease, seen.slot)
     return { seen, locked: row!.locked, backend: row!.backend }

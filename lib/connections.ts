@@ -42,8 +42,16 @@ export interface Source {
 /** Keeps all syncs of an app together at no more than half of a pool, and the pool from ending the process. */
 export interface PoolGate extends Source {
   readonly pool: Pool
-  /** One statement, outside the gate: for questions, which hold a client for as long as that takes, at most `limit` milliseconds. */
-  ask: <R>(text: string, values: unknown[], limit?: number) => Promise<R[]>
+  /**
+   * One statement, outside the gate: for questions, which hold a client for as long as that takes, at most `limit` milliseconds, and no
+   * longer than until `signal` aborts.
+   */
+  ask: <R>(text: string, values: unknown[], limit?: number, signal?: AbortSignal) => Promise<R[]>
+}
+
+/** The same gate for one sync, whose questions are called off once it has closed: the pool could not end before they do. */
+export function askingUntil (closed: AbortSignal, gate: PoolGate): PoolGate {
+  return { ...gate, ask: async (text, values, limit) => await gate.ask(text, values, limit, closed) }
 }
 
 export function createPoolGate (pool: Pool, clock: Clock, log: FastifyBaseLogger): PoolGate {
@@ -72,12 +80,13 @@ export function createPoolGate (pool: Pool, clock: Clock, log: FastifyBaseLogger
         throw error
       }
     },
-    async ask<R> (text: string, values: unknown[], limit = CLAIM_LIMIT): Promise<R[]> {
+    async ask<R> (text: string, values: unknown[], limit = CLAIM_LIMIT, signal?: AbortSignal): Promise<R[]> {
+      signal?.throwIfAborted()
       const limited = createLimit(clock, limit)
       const { client, destroy } = connect(pool)
-      const taken = lease(clock, await arrival(client, limited, new AbortController().signal, destroy), limited, () => {}, 'a question to the database')
+      const taken = lease(clock, await arrival(client, limited, signal, destroy), limited, () => {}, 'a question to the database')
       try {
-        const { rows } = await again(async () => await taken.limited(taken.client.query<R & object>(ours(text, values))))
+        const { rows } = await again(async () => await taken.limited(taken.client.query<R & object>(ours(text, values)), signal))
         taken.giveBack()
         return rows
       } catch (error) {
@@ -134,7 +143,7 @@ function createLimit (clock: Clock, ms: number): Limited {
 }
 
 /** The client, unless its time is up or nobody waits any more: then it is given up, and goes back untouched should it still come. */
-async function arrival (connecting: Promise<PoolClient>, limited: Limited, signal: AbortSignal, giveUp: () => void): Promise<PoolClient> {
+async function arrival (connecting: Promise<PoolClient>, limited: Limited, signal: AbortSignal | undefined, giveUp: () => void): Promise<PoolClient> {
   try {
     return await limited(connecting, 'getting a connection', signal)
   } catch (error) {

@@ -60,9 +60,9 @@ export const FST_HOURLY_SYNC_LOCK_LOST = createError<[string, { cause: unknown }
 export const FST_HOURLY_SYNC_TIMEOUT = createError<[number]>(
   'FST_HOURLY_SYNC_TIMEOUT', 'the run took longer than its timeout of %d ms')
 
-/** The server is closing. `signal.reason` of the run. */
+/** The server is closing. `signal.reason` of the run; of a question to the database, that it was called off. */
 export const FST_HOURLY_SYNC_CLOSING = createError(
-  'FST_HOURLY_SYNC_CLOSING', 'the run was interrupted: the server is closing')
+  'FST_HOURLY_SYNC_CLOSING', 'the server is closing')
 
 /** No usable connection within the limit. Outcome `unavailable`. */
 export const FST_HOURLY_SYNC_UNAVAILABLE = createError<[string, number]>(

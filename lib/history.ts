@@ -6,7 +6,7 @@ import type { Context } from './context.js'
 import { FST_HOURLY_SYNC_INVALID_OPTION } from './errors.js'
 import { asError, messageOf, redact, shownError } from './failure.js'
 import { lockHalves } from './lock-key.js'
-import { instant, type Mark, parsed, toHolder, toRecord } from './record.js'
+import { instant, type Mark, markOf, parsed, toHolder, toRecord } from './record.js'
 import { isWedged, nextSlot } from './schedule.js'
 import { sharedAnswer } from './shared-answer.js'
 import type { HealthRow, LookRow } from './sql/readings.js'
@@ -15,7 +15,6 @@ import type { ErrorRecord, Hold, Holder, Progress, RunRecord, RunsOptions, Statu
 
 /** Reading: who is syncing, what the past came to. Reads through the pool, one statement a question, and never holds a client. */
 export interface History {
-  holder: () => Promise<Holder | null>
   isSyncing: () => Promise<boolean>
   /** The backfill that is not done, if there is one. */
   backfill: () => Promise<Plan | null>
@@ -26,8 +25,12 @@ export interface History {
   run: (id: string) => Promise<RunRecord | null>
   /** Those of the ids that have ended, in that order. */
   ended: (ids: string[]) => Promise<RunRecord[]>
-  /** What listeners are told of, in one statement. */
-  look: () => Promise<Seen>
+  /**
+   * What listeners are told of, in one statement.
+   *
+   * @param limit - how long it may take, milliseconds
+   */
+  look: (limit?: number) => Promise<Seen>
   /** When a slot was last served, and the server's clock. Epoch milliseconds. */
   health: () => Promise<{ now: number, succeededAt: number | null }>
 }
@@ -63,12 +66,6 @@ export function createHistory (context: Context, runner: Runner): History {
   }
 
   return {
-    async holder () {
-      const holder = await holding()
-      const row = await state()
-      return holder === undefined ? null : toHolder(holder, parsed<Mark>(row.started))
-    },
-
     async isSyncing () {
       const own = runner.current
       if (own !== undefined && !own.over) return true
@@ -84,12 +81,12 @@ export function createHistory (context: Context, runner: Runner): History {
       const [lastRun] = await gate.ask<RunRow>(readings.runs, [...identity, 1, null, null, null])
       const [lastSuccess] = await gate.ask<RunRow>(readings.lastSuccess, identity)
       const now = Number(row.now)
-      const mark = parsed<Mark>(row.started)
+      const mark = holder === undefined ? null : markOf(holder, parsed<Mark>(row.started))
       return {
         syncing: holder !== undefined,
         holder: holder === undefined ? null : toHolder(holder, mark),
         progress: holder === undefined ? null : announced(holder.application_name, mark?.id),
-        wedged: holder !== undefined && isWedged(settings, mark, now),
+        wedged: isWedged(settings, mark, now),
         lastSuccess: lastSuccess === undefined ? null : record(lastSuccess),
         lastRun: lastRun === undefined ? null : record(lastRun),
         lastError: toLastError(row.last_failure, settings.redact),
@@ -122,13 +119,14 @@ export function createHistory (context: Context, runner: Runner): History {
 
     ended: async ids => (await gate.ask<RunRow>(readings.theseRuns, [ids])).map(record),
 
-    async look () {
-      const [row] = await gate.ask<LookRow>(readings.look, [...identity, classid, objid])
+    async look (limit) {
+      const [row] = await gate.ask<LookRow>(readings.look, [...identity, classid, objid], limit)
       const { started, backend, newest, ...shown } = row!
-      const mark = parsed<Mark>(started)
+      const holder = backend === null ? null : { backend, ...shown }
+      const mark = holder && markOf(holder, parsed<Mark>(started))
       return {
-        holder: backend === null ? null : toHolder({ backend, ...shown }, mark),
-        progress: backend === null ? null : runner.current?.progress ?? announced(shown.application_name, mark?.id),
+        holder: holder && toHolder(holder, mark),
+        progress: holder && (runner.current?.progress ?? announced(holder.application_name, mark?.id)),
         newest: newest === null ? [] : newest.split(',')
       }
     },

@@ -1,5 +1,5 @@
 import { hostname } from 'node:os'
-import type { FinishRow, RunRow } from './sql.js'
+import type { FinishRow, HolderRow, RunRow } from './sql.js'
 import type { ErrorRecord, Holder, Json, RunRecord, RunState, Trigger } from './types.js'
 
 /** Who runs here. */
@@ -69,10 +69,23 @@ export function unrecorded (name: string, begun: Begun, state: RunState, lasted:
 }
 
 /** The mark that a run leaves in the state row while it is under way. */
-export type Mark = Begun & { host: string, pid: number }
+export type Mark = Begun & {
+  host: string
+  pid: number
+  /** The session it was made on; older code names none. */
+  backend?: number
+  connected?: string | null
+}
+
+/** The mark, if it is of who holds the lock, and not of one that died before something else took the lock. */
+export function markOf (holder: HolderRow, mark: Mark | null): Mark | null {
+  if (mark?.backend === undefined) return mark
+  const isSame = mark.backend === holder.backend && (holder.connected === null || mark.connected === holder.connected)
+  return isSame ? mark : null
+}
 
 /** Who holds a lock, from what the server shows and what the holder noted. */
-export function toHolder (shown: { backend: number, application_name: string | null, address: string | null }, mark: Mark | null): Holder {
+export function toHolder (shown: HolderRow, mark: Mark | null): Holder {
   return {
     backend: shown.backend,
     applicationName: shown.application_name,

@@ -1,16 +1,21 @@
+import { applicationName } from './announce.js'
 import { begin, type Plan, proceed, proceedBackfill, type Started } from './begin.js'
 import { within } from './clock.js'
 import type { Context } from './context.js'
 import type { Ended } from './ending.js'
 import { FST_HOURLY_SYNC_UNAVAILABLE } from './errors.js'
 import { asError, logged } from './failure.js'
+import { toHolder, worker } from './record.js'
 import { conduct, type Conducted, FINISH_LIMIT } from './run.js'
 import type { Session } from './session.js'
+import type { Holder } from './types.js'
 
 /** What is done under one lock: a run, its further slices, or a backfill with the due slots in between. */
 export interface Serving extends Omit<Conducted, 'begun' | 'wasCut'> {
   /** Id of the first run. */
   readonly id: string
+  /** This process as the holder, as far as it is known without the database; `null` once the lock is given back, or lost. */
+  readonly holder: Holder | null
   /** Whether the lock is given back; the host's function may still be at work. */
   readonly over: boolean
   /** Resolves once the lock is given back, with the end of the last run; of a backfill, with that of its last slice. Never rejects. */
@@ -100,6 +105,11 @@ export function serve ({ context, session, first }: Parts): Serving {
   return {
     id: first.begun.id,
     get over () { return isOver },
+    get holder () {
+      if (isOver || !session.usable) return null
+      const shown = { backend: session.backend, connected: null, application_name: applicationName(settings.name), address: null }
+      return toHolder(shown, { ...started.begun, ...worker })
+    },
     get progress () { return conducted.progress },
     get aborted () { return conducted.aborted },
     finished,

@@ -4,9 +4,9 @@ import type { FastifyBaseLogger } from 'fastify'
 import { type Attempt, createRunner, type Runner } from './attempt.js'
 import { date, invalid } from './checks.js'
 import { type Clock, systemClock, within } from './clock.js'
-import { createDirectSource, type PoolGate } from './connections.js'
+import { askingUntil, createDirectSource, type PoolGate } from './connections.js'
 import type { Context } from './context.js'
-import { FST_HOURLY_SYNC_INVALID_OPTION, FST_HOURLY_SYNC_NO_POOL } from './errors.js'
+import { FST_HOURLY_SYNC_CLOSING, FST_HOURLY_SYNC_INVALID_OPTION, FST_HOURLY_SYNC_NO_POOL } from './errors.js'
 import { asError } from './failure.js'
 import { createHistory, type History, unknown } from './history.js'
 import { createSlots, type Slots } from './slots.js'
@@ -21,6 +21,9 @@ import { probeChannel, probeRights, probeSession, secondOf, warnAboutPool } from
 import { skipAfter } from './schedule.js'
 import { MOST, statements } from './sql.js'
 import type { BackfillAnswer, BackfillOptions, HourlySync, LastLook, RunOnceResult, Status, TriggerAnswer } from './types.js'
+
+/** How long who was locked out waits to be told by whom. Milliseconds. */
+const HOLDER_LIMIT = 1_000
 
 /** One sync, assembled. */
 export interface Service extends HourlySync {
@@ -52,6 +55,7 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
   let loop: Loop | undefined
   let lastLook: LastLook | null = null
   let closeBy: number | undefined
+  const closed = new AbortController()
   let fresh = true // for `runOnce`: as good as a process that has just booted
 
   const notReady = (): Error => new FST_HOURLY_SYNC_NO_POOL(settings.name, 'this moment: the app is not ready yet')
@@ -97,8 +101,11 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
     if (answer.started) return { started: true, runId: answer.run.id, finished: answer.run.finished.then(({ record }) => record) }
     const reason = answer.outcome as Exclude<typeof answer.outcome, 'not-due'> // it was forced
     if (reason !== 'running') return { started: false, reason, ...(answer.reason !== null && { message: answer.reason }) }
-    const holder = await parts().history.holder().catch(() => null)
-    return { started: false, reason, ...(holder !== null && { holder }) }
+    const { runner, history } = parts()
+    const own = runner.current
+    const holder = own?.holder ?? await history.look(HOLDER_LIMIT).then(seen => seen.holder, () => null)
+    if (holder !== null) return { started: false, reason, holder, ...(holder.runId === null && { message: 'the lock is held by a session that has noted no run of this sync' }) }
+    return { started: false, reason, ...(own?.over === true && { message: 'the function of the run before has not settled in this process' }) }
   }
 
   async function runOnce ({ force = false }: { force?: boolean } = {}): Promise<RunOnceResult> {
@@ -125,6 +132,7 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
       nextLook: loop === undefined || loop.nextLook === null ? null : new Date(loop.nextLook),
       lastLook,
       ...known,
+      holder: known.unavailable === null ? known.holder : own?.holder ?? null,
       progress: own?.progress ?? known.progress,
       syncing: known.syncing || (own !== undefined && !own.over)
     }
@@ -152,8 +160,16 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
   function abort (): number {
     stop()
     opened?.runner.close()
-    closeBy ??= clock.elapsed() + settings.closeTimeout
+    if (closeBy === undefined) {
+      closeBy = clock.elapsed() + settings.closeTimeout
+      // until then requests in flight are answered, and the end of a run recorded; a pool that is closed before us waits for it
+      clock.after(settings.closeTimeout, callOff)
+    }
     return closeBy
+  }
+
+  function callOff (): void {
+    closed.abort(new FST_HOURLY_SYNC_CLOSING())
   }
 
   const face: HourlySync = Object.freeze({
@@ -178,7 +194,8 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
     face,
     get reading () { return parts() },
 
-    open (gate) {
+    open (shared) {
+      const gate = askingUntil(closed.signal, shared)
       const source = settings.lock === undefined ? gate : createDirectSource(settings.lock, clock)
       const context: Context = {
         settings,
@@ -207,6 +224,7 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
       if (opened === undefined) return
       // whatever is left then has had its session destroyed
       await within(clock, opened.runner.idle(), { ms: deadline - clock.elapsed(), held: true, late: () => new Error('late') }).catch(() => {})
+      callOff() // no request is in flight any more
     }
   }
 }

@@ -34,6 +34,8 @@ import { ours } from './sql.js'
 import { createMemory } from './upsert.js'
 
 export interface Session {
+  /** Process id of the backend that holds the lock. */
+  readonly backend: number
   /** Why the lock is no longer ours, once it is known. */
   readonly lost: Error | undefined
   /** A statement of ours: waits its turn, and checks that it reached the backend that holds the lock. */
@@ -188,6 +190,7 @@ export function createSession ({ lease, clock, inside, backend, proof, unlock, h
   }
 
   return {
+    backend,
     get lost () { return lost },
     own,
     aside: async (text, values) => await queue.turn(async () => {

@@ -142,6 +142,23 @@ t.test('a lock that something else holds has a holder without a run', async t =>
   t.match(await app.triggerSync(), { started: false, reason: 'running', holder: { applicationName: 'celery' } })
 })
 
+t.test('a shared lock keeps every run out, and its holder is named', async t => {
+  const stage = await setStage(t, cluster)
+  const { sync, app } = await stage.host()
+  await sync.runOnce()
+  const [one, other] = ['first', 'second'].map(name => new pg.Client({ connectionString: cluster.url(), application_name: name }))
+  for (const client of [one!, other!]) {
+    await client.connect()
+    t.teardown(async () => await client.end())
+    await client.query('select pg_advisory_lock_shared($1)', [sync.lockKey])
+  }
+  const holder = { applicationName: /first|second/, runId: null, pid: null }
+  t.match(await sync.runOnce({ force: true }), { outcome: 'running' })
+  t.match(await app.triggerSync(), { started: false, reason: 'running', message: /a session that has noted no run/, holder })
+  t.match(await sync.status(), { syncing: true, holder, wedged: false })
+  t.equal(await app.isSyncing(), true)
+})
+
 // isSyncing
 
 t.test('isSyncing sees the run of another process, and its end', async t => {
@@ -195,7 +212,7 @@ t.test('isSyncing is false for the same key locked in another database of the se
   t.match(await sync.runOnce(), { outcome: 'succeeded' })
 })
 
-t.test('isSyncing is false for the same bits as two keys, and for a shared lock', async t => {
+t.test('isSyncing is false for the same bits as two keys', async t => {
   const stage = await setStage(t, cluster)
   const { app, sync } = await stage.host()
   const client = new pg.Client({ connectionString: cluster.url() })
@@ -253,6 +270,48 @@ t.test('a run of this process is known without a question', async t => {
   t.equal(await app.isSyncing(), true)
   on.open()
   for (const client of clients) client.release()
+})
+
+t.test('who holds the lock is known without a question where this process does', async t => {
+  const stage = await setStage(t, cluster)
+  const on = gate()
+  const host = await stage.host({ sync: async () => await on.passed }, { max: 2 })
+  const other = await stage.host()
+  const answer = await host.app.triggerSync()
+  const known = { ...(await other.sync.status()).holder, address: null }
+  const client = await host.pool.connect() // now the pool has none left
+  const began = performance.now()
+  t.strictSame(await host.app.triggerSync(), { started: false, reason: 'running', holder: known })
+  t.match(await host.sync.runOnce(), { outcome: 'running' })
+  t.ok(performance.now() - began < 900, 'it waits for nobody') // a second is what it would wait to be told of another holder
+  t.equal(known.runId, answer.started && answer.runId)
+
+  await t.test('and told when the database does not answer', async t => {
+    client.release()
+    await stage.query(`alter table ${stage.schema}.run rename to away`)
+    t.match(await host.sync.status(), { unavailable: /does not exist/, syncing: true, holder: known })
+    await stage.query(`alter table ${stage.schema}.away rename to run`)
+  })
+  on.open()
+  await (answer.started && answer.finished)
+})
+
+t.test('who was locked out waits a second to be told by whom', async t => {
+  const stage = await setStage(t, cluster)
+  const on = gate()
+  const one = await stage.host({ sync: async () => await on.passed })
+  const other = await stage.host()
+  await other.sync.runOnce({ force: true }) // its preparation
+  await one.app.triggerSync()
+  const client = new pg.Client({ connectionString: cluster.url() })
+  await client.connect()
+  t.teardown(async () => await client.end())
+  await client.query(`begin; lock table ${stage.schema}.run in access exclusive mode`)
+  const began = performance.now()
+  t.strictSame(await other.app.triggerSync(), { started: false, reason: 'running' })
+  t.ok(performance.now() - began < 8_000, 'and not ten')
+  await client.query('rollback')
+  on.open()
 })
 
 // runs

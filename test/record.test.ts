@@ -1,5 +1,5 @@
 import t from 'tap'
-import { instant, isRecorded, parsed, toHolder, toRecord, unrecorded, worker } from '../lib/record.js'
+import { instant, isRecorded, type Mark, markOf, parsed, toHolder, toRecord, unrecorded, worker } from '../lib/record.js'
 import type { FinishRow, RunRow } from '../lib/sql.js'
 
 const row: RunRow = {
@@ -69,7 +69,7 @@ t.test('that of a backfill is for no slot', async t => {
 })
 
 t.test('a holder is what the server shows and what the run noted', async t => {
-  const shown = { backend: 77, application_name: 'hourly-sync:orders@web-1:42', address: '10.0.0.1' }
+  const shown = { backend: 77, connected: '1710054000.25', application_name: 'hourly-sync:orders@web-1:42', address: '10.0.0.1' }
   t.strictSame(toHolder(shown, { ...begun, host: 'web-1', pid: 42 }), {
     backend: 77,
     applicationName: 'hourly-sync:orders@web-1:42',
@@ -84,9 +84,21 @@ t.test('a holder is what the server shows and what the run noted', async t => {
 })
 
 t.test('a holder without a note is something else of the same key', async t => {
-  t.strictSame(toHolder({ backend: 77, application_name: null, address: null }, null), {
+  t.strictSame(toHolder({ backend: 77, connected: null, application_name: null, address: null }, null), {
     backend: 77, applicationName: null, address: null, runId: null, trigger: null, slot: null, startedAt: null, host: null, pid: null
   })
+})
+
+t.test('a mark is of who holds the lock when it names that very session', async t => {
+  const mark: Mark = { ...begun, host: 'web-1', pid: 42, backend: 77, connected: '1710054000.25' }
+  const { backend, connected, ...unnamed } = mark
+  const holder = { backend: 77, connected: '1710054000.25', application_name: null, address: null }
+  t.equal(markOf(holder, mark), mark)
+  t.equal(markOf({ ...holder, backend: 78 }, mark), null, 'another process of the server')
+  t.equal(markOf({ ...holder, connected: '1710054000.3' }, mark), null, 'another one that was given the same number')
+  t.equal(markOf({ ...holder, connected: null }, mark), mark, 'this role is not shown when it began')
+  t.equal(markOf(holder, unnamed), unnamed, 'of older code, which names none')
+  t.equal(markOf(holder, null), null)
 })
 
 t.test('an instant is a date, down to the millisecond', async t => {

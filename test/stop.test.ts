@@ -1,11 +1,13 @@
 import fastifyPostgres from '@fastify/postgres'
 import Fastify from 'fastify'
+import type pg from 'pg'
 import t, { type Test } from 'tap'
 import hourlySync from '../index.js'
 import type { HourlySyncOptions, SyncRun } from '../lib/types.js'
 import { captureLog, type Host, levels, setStage, type Stage } from './helpers/host.js'
 import { createManualClock } from './helpers/manual-clock.js'
 import { startPostgres } from './helpers/postgres.js'
+import { startProxy } from './helpers/proxy.js'
 import { gate, until } from './helpers/until.js'
 
 const MINUTE = 60_000
@@ -158,7 +160,7 @@ t.test('a deaf run is abandoned: recorded, without its session, and another proc
   await t.rejects(kept!.query('insert into orders values (1)'), { code: 'FST_HOURLY_SYNC_RUN_ENDED' })
   t.strictSame(await saved(), [])
   t.match(one.log.lines.filter(({ msg }) => msg.startsWith('sync ignores its timeout')), [{ level: levels.error }])
-  t.match(await one.app.triggerSync(), { started: false, reason: 'running' }, 'this process takes no run before it settles')
+  t.match(await one.app.triggerSync(), { started: false, reason: 'running', message: 'the function of the run before has not settled in this process' }, 'this process takes no run before it settles')
   t.match(await other.sync.runOnce({ force: true }), { outcome: 'succeeded' })
   on.open()
   const answer = await until(async () => {
@@ -237,12 +239,12 @@ t.test('a run that settles in time is not bothered by its timeout', async t => {
 // close
 
 /** An app with the plugin before or after the pool. */
-async function hostIn (order: 'before' | 'after', stage: Stage, options: Partial<HourlySyncOptions>): Promise<{ app: any, log: ReturnType<typeof captureLog> }> {
+async function hostIn (order: 'before' | 'after', stage: Stage, options: Partial<HourlySyncOptions>, pool: pg.PoolConfig = {}): Promise<{ app: any, log: ReturnType<typeof captureLog> }> {
   const log = captureLog()
   const app = Fastify({ logger: log.logger })
   const all: HourlySyncOptions = { name: stage.name, schema: stage.schema, enabled: false, sync: async () => {}, ...options }
   if (order === 'before') await app.register(hourlySync, all)
-  await app.register(fastifyPostgres, stage.poolConfig)
+  await app.register(fastifyPostgres, { ...stage.poolConfig, ...pool })
   if (order === 'after') await app.register(hourlySync, all)
   await app.ready()
   return { app, log }
@@ -315,7 +317,54 @@ for (const order of ['before', 'after'] as const) {
     t.ok(took < 10_000, `it took ${took} ms`)
     t.equal(await stage.holders(), 0)
   })
+
+  for (const question of ['isSyncing', 'status', 'runs'] as const) {
+    t.test(`registered ${order} the pool, a close does not wait for the answer of a silent server to ${question}()`, async t => {
+      const stage = await setStage(t, cluster)
+      const proxy = await startProxy(t, cluster.port)
+      const { app } = await hostIn(order, stage, { closeTimeout: '500ms' }, { connectionString: cluster.url().replace(`:${cluster.port}/`, `:${proxy.port}/`) })
+      const sync = app.hourlySync.get()
+      await sync.runOnce()
+      proxy.silence()
+      const asked = sync[question]().then((status: any) => status.unavailable, (error: any) => error.message)
+      await until(() => app.pg.pool.totalCount > app.pg.pool.idleCount)
+      const took = await timed(app.close())
+      t.ok(took < 5_000, `it took ${took} ms`) // ten seconds are the limit of a question
+      t.match(await asked, 'the server is closing')
+    })
+  }
 }
+
+t.test('a question of one app is not called off when another on the same pool closes', async t => {
+  const stage = await setStage(t, cluster)
+  const pool = stage.pool({ max: 10 })
+  const [one, other] = [await stage.host({ pool }), await stage.host({ pool })]
+  await one.sync.runOnce()
+  const client = await pool.connect()
+  await client.query(`begin; lock table ${stage.schema}.run in access exclusive mode`)
+  const mine = t.rejects(one.sync.runs(), { code: 'FST_HOURLY_SYNC_CLOSING' })
+  const theirs = other.sync.runs()
+  await until(async () => (await stage.query("select from pg_stat_activity where wait_event_type = 'Lock' and application_name = $1", [stage.poolConfig.application_name])).rowCount === 2)
+  await one.app.close()
+  await mine
+  await t.rejects(one.sync.runs(), { code: 'FST_HOURLY_SYNC_CLOSING' }, 'nothing more is asked')
+  await client.query('commit')
+  client.release()
+  t.match(await theirs, [{ state: 'succeeded' }])
+})
+
+t.test('what is asked while an app closes is still answered', async t => {
+  const stage = await setStage(t, cluster)
+  const app = Fastify()
+  await app.register(fastifyPostgres, stage.poolConfig)
+  await app.register(hourlySync, { name: stage.name, schema: stage.schema, enabled: false, sync: async () => {} })
+  let asked: any
+  app.addHook('preClose', async () => { asked = await app.hourlySync.get().runs() }) // after ours, as a request in flight is
+  await app.ready()
+  await app.hourlySync.get().runOnce()
+  await app.close()
+  t.match(asked, [{ state: 'succeeded' }])
+})
 
 t.test('a run that was interrupted was no attempt, and the slot is due at once', async t => {
   const stage = await setStage(t, cluster)

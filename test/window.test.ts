@@ -1,6 +1,6 @@
 import t from 'tap'
 import type { SyncRun } from '../lib/types.js'
-import { setStage } from './helpers/host.js'
+import { type Host, setStage } from './helpers/host.js'
 import { startPostgres } from './helpers/postgres.js'
 
 const cluster = await startPostgres(t)
@@ -170,6 +170,29 @@ t.test('a first install runs at once', async t => {
   await stage.clock.at('2025-03-10T10:00:30Z')
   t.match(await sync.runOnce(), { outcome: 'succeeded', run: { trigger: 'schedule', missedSlots: undefined, attempt: 1, slot: new Date('2025-03-10T10:00:00Z') } })
 })
+
+for (const [what, begin] of [
+  ['a manual run that fails', async ({ app }: Host) => { await app.triggerSync().then(async answer => await (answer.started && answer.finished)) }],
+  ['a backfill', async ({ sync }: Host) => { await sync.backfill({ since: new Date('2025-01-01'), until: new Date('2025-01-02') }).then(async answer => await (answer.started && answer.finished)) }]
+] as const) {
+  t.test(`with firstRun: 'wait' ${what} before the first look leaves that to the next slot`, async t => {
+    const stage = await setStage(t, cluster)
+    const triggers: string[] = []
+    const host = await stage.host({
+      firstRun: 'wait',
+      sync: async run => {
+        triggers.push(run.trigger)
+        if (run.trigger === 'manual') throw new Error('not yet')
+      }
+    })
+    await begin(host)
+    t.match(await host.sync.runOnce(), { outcome: 'not-due', reason: 'served' })
+    t.match(await host.sync.status(), { due: false, hold: 'served', behindSlots: 0 })
+    t.equal(triggers.length, 1)
+    await stage.clock.at('2025-03-10T11:00:00Z')
+    t.match(await host.sync.runOnce(), { outcome: 'succeeded', run: { trigger: 'schedule' } })
+  })
+}
 
 t.test('a first install that should wait runs from the next slot on', async t => {
   const stage = await setStage(t, cluster)

@@ -1,7 +1,7 @@
 /** SQL from the look to the noted start of a run. */
 import { UUID } from '../checks.js'
 import { hold, missed, moment } from './judge.js'
-import { at, EARLIEST, MOST, ms, numberIn, ownLock, type Tables } from './text.js'
+import { at, EARLIEST, holding, MOST, ms, numberIn, ownLock, ownSession, type Tables } from './text.js'
 
 /** What {@link Claim.claim} answers. */
 export interface ClaimRow {
@@ -15,6 +15,8 @@ export interface ClaimRow {
   backend: number
   /** Null when the lock was not tried for. */
   locked: boolean | null
+  /** Who holds the lock that was not got, JSON of a {@link HolderRow}. */
+  holder: string | null
 }
 
 /** What {@link Claim.begin} answers. */
@@ -84,7 +86,8 @@ export interface Claim {
 export function claimTexts ({ sync, run }: Tables): Claim {
   return {
     /**
-     * A look: is the slot due, and if so, is the lock free? `$1`..`$8` as for the hold, `$9` lock key, `$10`, `$11` session settings -> {@link ClaimRow}.
+     * A look: is the slot due, and if so, is the lock free? And if it is not, who has it? `$1`..`$8` as for the hold, `$9` lock key,
+     * `$10` classid, `$11` objid, `$12`, `$13` session settings -> {@link ClaimRow}.
      *
      * Never waits. The lock is tried for in a `case` of a single row, where it is evaluated exactly when meant; a session that does not get it stays as it was.
      */
@@ -98,9 +101,9 @@ export function claimTexts ({ sync, run }: Tables): Claim {
     select judged.*, case when hold is null then pg_try_advisory_lock($9::bigint) end as locked from judged
   )
   select now::text, slot::text, hold, not_before::text, last_slot::text, started,
-    pg_backend_pid() as backend,
-    locked,
-    case when locked then ${sessionSettings('$10', '$11')} end as settings
+    pg_backend_pid() as backend, locked,
+    case when not locked then (select to_jsonb(holder)::text from (${holding('$10', '$11')}) as holder) end as holder,
+    case when locked then ${sessionSettings('$12', '$13')} end as settings
   from tried`,
 
     /** The lock, whether the slot is due or not. `$1` lock key, `$2`, `$3` session settings -> locked, backend. Never waits. */
@@ -109,11 +112,11 @@ export function claimTexts ({ sync, run }: Tables): Claim {
   )
   select locked, pg_backend_pid() as backend, case when locked then ${sessionSettings('$2', '$3')} end as settings from tried`,
 
-    /** The same as the claim without the lock, through a pool that is not the lock's. `$1`..`$8` -> {@link ClaimRow}, locked null. */
+    /** The same as the claim without the lock, through a pool that is not the lock's. `$1`..`$8` -> {@link ClaimRow}, locked and holder null. */
     look: `with ${moment}
   select moment.now::text, moment.slot::text, ${hold} as hold, ${ms('s.not_before')}::text as not_before, ${ms('s.last_slot')}::text as last_slot,
     s.started::text as started, pg_backend_pid() as backend,
-    null::boolean as locked
+    null::boolean as locked, null::text as holder
   from moment
   left join ${sync} s on s.name = $1::text and s.target = $2::text`,
 
@@ -198,15 +201,17 @@ export function claimTexts ({ sync, run }: Tables): Claim {
     on conflict (id) do nothing
   ),
   noted as (
-    insert into ${sync} as s (name, target, lock_key, every, "offset", started, deaths, paused_until, attempt_slot, attempts)
+    insert into ${sync} as s (name, target, lock_key, every, "offset", started, deaths, paused_until, attempt_slot, attempts, last_slot, last_every)
     select $1::text, $2::text, $9::bigint, $3::bigint, $4::bigint,
       case when go then jsonb_build_object(
         'id', $12::text, 'slot', case when trigger <> 'backfill' then slot end, 'trigger', trigger, 'slice', 1, 'slices', slices, 'attempt', attempt,
-        'since', window_start, 'until', window_end, 'host', $13::text, 'pid', $14::int, 'at', now) end,
+        'since', window_start, 'until', window_end, 'host', $13::text, 'pid', $14::int, 'at', now, ${ownSession}) end,
       deaths,
       case when final_hold = 'vanished' then ${at('slot + $3::bigint')} end,
       case when go and $20::boolean then ${at('slot')} else attempt_slot end,
-      case when go and $20::boolean then failed_attempts else coalesce(attempts, 0) end
+      case when go and $20::boolean then failed_attempts else coalesce(attempts, 0) end,
+      case when final_hold = 'first-run' then ${at('slot')} end, -- a first install that waits still does, whatever comes of a run by hand
+      case when final_hold = 'first-run' then $3::bigint end
     from run
     where go or (held and started is not null)
     on conflict (name, target) do update set

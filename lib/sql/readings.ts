@@ -1,7 +1,7 @@
 /**
  * The SQL of what is read and never decided on: runs, slots, what listeners are told. The rules of lib/sql.ts hold here too.
  */
-import { at, clock, holding, identifier, moment, ms, runColumns } from '../sql.js'
+import { at, clock, type HolderRow, holding, identifier, moment, ms, runColumns } from '../sql.js'
 
 /** How many of the newest runs a listener's look sees. */
 export const NEWEST = 50
@@ -36,11 +36,9 @@ export interface HourRow {
 }
 
 /** What {@link Readings.look} answers. */
-export interface LookRow {
+export interface LookRow extends Omit<HolderRow, 'backend'> {
   started: string | null
   backend: number | null
-  application_name: string | null
-  address: string | null
   /** The newest runs: `id state`, with commas between. */
   newest: string | null
 }
@@ -206,7 +204,7 @@ export function readings (schemaName: string): Readings {
   order by counted.hour`,
 
     /** What listeners are told of. `$1` name, `$2` target, `$3` classid, `$4` objid -> {@link LookRow}. */
-    look: `select s.started::text as started, holder.backend, holder.application_name, holder.address,
+    look: `select s.started::text as started, holder.backend, holder.connected, holder.application_name, holder.address,
     (select string_agg(newest.id::text || ' ' || newest.state, ',')
       from (select id, state from ${run} where name = $1::text and target = $2::text order by started_at desc, id desc limit ${NEWEST}) as newest) as newest
   from (values (true)) as one

@@ -1,5 +1,5 @@
 /** SQL of a session that holds the lock, while its run goes on. */
-import { at, clock, ownLock, type Tables } from './text.js'
+import { at, clock, ownLock, ownSession, type Tables } from './text.js'
 
 /** Texts of a run under way. */
 export interface Running {
@@ -16,12 +16,12 @@ export function runTexts ({ sync }: Tables): Running {
     prove: `select pg_backend_pid() as backend, exists (${ownLock('$1', '$2')}) as held`,
 
     /**
-     * The start of a further run under a lock that is held. `$1` name, `$2` target, `$3` the mark, without its instant, `$4` where a
+     * The start of a further run under a lock that is held. `$1` name, `$2` target, `$3` the mark, without its instant and its session, `$4` where a
      * backfill goes on (null: as it was) -> backend, now, cursor.
      */
     proceed: `with ${clock}
   update ${sync} s set
-    started = $3::jsonb || jsonb_build_object('at', clock.now),
+    started = $3::jsonb || jsonb_build_object('at', clock.now, ${ownSession}),
     backfill = coalesce($4::jsonb, s.backfill)
   from clock
   where s.name = $1::text and s.target = $2::text

@@ -20,12 +20,6 @@ export interface StateRow {
   backfill: string | null
 }
 
-export interface HolderRow {
-  backend: number
-  application_name: string | null
-  address: string | null
-}
-
 /** Texts of these questions. */
 export interface State {
   holder: string
@@ -34,10 +28,7 @@ export interface State {
 
 export function stateTexts ({ sync }: Tables): State {
   return {
-    /**
-     * Who holds the lock. `$1` classid, `$2` objid -> {@link HolderRow}, or none. The view lists the locks of all databases of
-     * the server, so the database is named; the holder's own row may be hidden from a role without rights on it.
-     */
+    /** `$1` classid, `$2` objid -> {@link HolderRow}, or none. */
     holder: holding('$1', '$2'),
 
     /** `$1`..`$8` as for the hold -> {@link StateRow}. */

@@ -73,8 +73,17 @@ export const ownLock = (classid: string, objid: string): string => `select 1
         and mode = 'ExclusiveLock'
         and granted`
 
-/** Who holds the lock, as a query: the view lists the locks of all databases of the server, so the database is named. */
-export const holding = (classid: string, objid: string): string => `select l.pid as backend, a.application_name, host(a.client_addr) as address
+/** When a session began, exact: with its process id, which the system gives away again, it tells one session from another. */
+const connected = 'extract(epoch from backend_start)::text'
+
+/** By what a mark names the session it was made on, as arguments of `jsonb_build_object`. */
+export const ownSession = `'backend', pg_backend_pid(), 'connected', (select ${connected} from pg_stat_activity where pid = pg_backend_pid())`
+
+/**
+ * Who holds the lock, as a query of {@link HolderRow}, or none: the view lists the locks of all databases of the server, so the database is
+ * named. A shared lock, which is none of ours, keeps every run out as well; of several the first is as good as any.
+ */
+export const holding = (classid: string, objid: string): string => `select l.pid as backend, ${connected} as connected, a.application_name, host(a.client_addr) as address
   from pg_locks l
   left join pg_stat_activity a on a.pid = l.pid
   where l.locktype = 'advisory'
@@ -82,8 +91,9 @@ export const holding = (classid: string, objid: string): string => `select l.pid
     and l.classid = ${classid}::oid
     and l.objid = ${objid}::oid
     and l.objsubid = 1
-    and l.mode = 'ExclusiveLock'
-    and l.granted`
+    and l.granted
+  order by l.mode <> 'ExclusiveLock', l.pid
+  limit 1`
 
 /** The columns of a run row, as text. */
 export const runColumns = (table: string): string => `${table}.id::text as id,
@@ -121,6 +131,15 @@ export interface RunRow {
   worker: string
   stats: string | null
   error: string | null
+}
+
+/** A session that holds a lock. What the server does not show to a role without rights is null. */
+export interface HolderRow {
+  backend: number
+  /** When the session began. */
+  connected: string | null
+  application_name: string | null
+  address: string | null
 }
 
 /** The tables of one schema, quoted. */

@@ -16,8 +16,8 @@ export interface Lent {
   transaction: <T>(fn: (tx: Transaction) => Promise<T> | T) => Promise<T>
   /** Each batch has a turn of its own, so that what makes the rows may use the session as well. */
   upsert: Upsert
-  /** Any other call of the host that uses the session: refused where a query is, in its turn, and watched. */
-  admitted: <T>(method: string, work: (send: (text: string, values: unknown[]) => Promise<unknown[]>) => Promise<T>) => Promise<T>
+  /** Any other call of the host that uses the session: refused where a query is, and where a transaction was begun by hand; in its turn, and watched. */
+  apart: <T>(method: string, work: (send: (text: string, values: unknown[]) => Promise<unknown[]>) => Promise<T>) => Promise<T>
   /** From now on every call of the host rejects. Those already waiting still have their turn, and an upsert goes on to its end. */
   seal: () => void
   /** Seals, and ends an upsert before its next batch: the run is over, whatever the host is still doing. */
@@ -65,9 +65,14 @@ export function lend ({ client, queue, inside, send, rollback, lost, memory, sig
     if (client.getTransactionStatus() !== 'I') throw new FST_HOURLY_SYNC_OPEN_TRANSACTION(`before run.${method}`)
   }
 
-  const admitted: Lent['admitted'] = (method, work) => watch.over(method, async () => {
+  const admitted = <T>(method: string, work: () => Promise<T>): Promise<T> => watch.over(method, async () => {
     admit(method)
-    return await queue.turn(async () => await work(async (text, values) => (await send(ours(text, values))).rows))
+    return await queue.turn(work)
+  })
+
+  const apart: Lent['apart'] = (method, work) => admitted(method, async () => {
+    needIdle(method)
+    return await work(async (text, values) => (await send(ours(text, values))).rows)
   })
 
   /** As {@link Statements}, for whoever has the turn. */
@@ -127,12 +132,9 @@ export function lend ({ client, queue, inside, send, rollback, lost, memory, sig
   }, memory)
 
   return {
-    admitted,
+    apart,
     query: (statement, values) => admitted('query', async () => await send(checked(statement), values)),
-    transaction: fn => admitted('transaction', async () => {
-      needIdle('transaction')
-      return await transact(fn)
-    }),
+    transaction: fn => apart('transaction', async () => await transact(fn)),
     upsert: (table, rows, options) => watch.over('upsert', async () => {
       admit('upsert')
       return await upsert(table, rows, options)

@@ -49,7 +49,7 @@ export interface SyncRun {
   readonly missedSlots: number
   /** What the last succeeded run returned as `cursor`, or `null`. */
   readonly cursor: Json
-  /** Aborts on timeout, shutdown and when the lock is lost; `signal.reason` says which. */
+  /** Aborts on timeout, shutdown, when the lock is lost, and when the sync rejects with calls of the run under way; `signal.reason` says which. */
   readonly signal: AbortSignal
   readonly log: FastifyBaseLogger
   readonly query: Query

@@ -1,5 +1,5 @@
 import type { Started } from './begin.js'
-import { date, invalid } from './checks.js'
+import { argument, date, invalid } from './checks.js'
 import type { Context } from './context.js'
 import { FST_HOURLY_SYNC_LOCK_LOST } from './errors.js'
 import type { Lent } from './lend.js'
@@ -18,13 +18,14 @@ interface Parts {
 /**
  * Commits how far a run has got, if its session still holds the lock.
  *
- * @throws FST_HOURLY_SYNC_INVALID_OPTION, FST_HOURLY_SYNC_INVALID_RESULT, FST_HOURLY_SYNC_LOCK_LOST
+ * @throws FST_HOURLY_SYNC_INVALID_OPTION, FST_HOURLY_SYNC_INVALID_RESULT, FST_HOURLY_SYNC_OPEN_TRANSACTION, FST_HOURLY_SYNC_LOCK_LOST
  */
-export function checkpoint ({ context, session, lent, started }: Parts, { until, cursor }: { until?: Date, cursor?: Json }): Promise<void> {
+export function checkpoint ({ context, session, lent, started }: Parts, reached: { until?: Date, cursor?: Json }): Promise<void> {
   const { settings, statements, key } = context
   const { begun, backfill } = started
   const { classid, objid } = lockHalves(key)
-  return lent.admitted('checkpoint', async send => {
+  return lent.apart('checkpoint', async send => {
+    const { until, cursor } = argument('checkpoint()', reached, ['until', 'cursor'])
     const at = until === undefined ? null : date('until', until)
     if (at !== null && (at > begun.until || at < (begun.since ?? at))) throw invalid('until', 'a Date in the window of the run', until)
     storable('cursor', cursor)

@@ -6,9 +6,6 @@ import { EARLIEST } from './sql/text.js'
 
 export const inWords = "milliseconds or a number with a unit such as '90s', '10m' or '1h'"
 
-/** What Fastify itself hands to every plugin. */
-const fastifys = ['prefix', 'logLevel', 'logSerializers', 'encapsulate']
-
 export function invalid (option: string, expected: string, got: unknown): Error {
   return new FST_HOURLY_SYNC_INVALID_OPTION(option, expected, shown(got))
 }
@@ -36,15 +33,26 @@ export function group (option: string, value: unknown, names: string[]): Record<
   return given
 }
 
+/** What a call was handed, as an object with no other names than these. */
+export function argument<T extends object> (call: string, value: T, names: ReadonlyArray<keyof T & string>): Partial<Record<keyof T, unknown>> {
+  const given = object(call, value)
+  refuseUnknown(given, names, '')
+  return given as Partial<Record<keyof T, unknown>>
+}
+
 export function refuseUnknown (given: Record<string, unknown>, names: readonly string[], within: string): void {
   for (const name of Object.keys(given)) {
-    if (names.includes(name) || (within === '' && fastifys.includes(name))) continue
-    // two letters of a name of two are all of it
-    const near = names.find(candidate => distance(candidate.toLowerCase(), name.toLowerCase()) <= Math.min(2, candidate.length / 2))
-    // the value may be a secret
-    throw new FST_HOURLY_SYNC_INVALID_OPTION(`${within}${name}`,
-      near === undefined ? `one of ${names.join(', ')}` : `spelled '${within}${near}' (did you mean that?)`, `'${name}'`)
+    if (names.includes(name)) continue
+    refuseMisspelt(name, names, within)
+    throw new FST_HOURLY_SYNC_INVALID_OPTION(`${within}${name}`, `one of ${names.join(', ')}`, `'${name}'`) // the value may be a secret
   }
+}
+
+/** Refuses a name that is nearly one of these. */
+export function refuseMisspelt (name: string, names: readonly string[], within: string): void {
+  // two letters of a name of two are all of it
+  const near = names.find(candidate => distance(candidate.toLowerCase(), name.toLowerCase()) <= Math.min(2, candidate.length / 2))
+  if (near !== undefined) throw new FST_HOURLY_SYNC_INVALID_OPTION(`${within}${name}`, `spelled '${within}${near}' (did you mean that?)`, `'${name}'`)
 }
 
 /** Levenshtein distance: how many letters to add, drop or change. */
@@ -94,6 +102,12 @@ export function date (option: string, value: unknown): number {
   if (Number.isNaN(ms)) throw invalid(option, 'a valid Date', value)
   if (ms < EARLIEST) throw invalid(option, 'no earlier than 4713 BC, where timestamps of PostgreSQL begin', value)
   return ms
+}
+
+export function abortSignal (option: string, value: unknown): AbortSignal {
+  const { aborted, addEventListener } = isObject(value) ? value : {}
+  if (typeof aborted !== 'boolean' || typeof addEventListener !== 'function') throw invalid(option, 'an AbortSignal', value)
+  return value as AbortSignal
 }
 
 /** Of a run's id. */

@@ -1,12 +1,11 @@
 import { announced } from './announce.js'
 import type { Runner } from './attempt.js'
 import type { Plan } from './begin.js'
-import { UUID } from './checks.js'
+import { argument, invalid, oneOf, UUID } from './checks.js'
 import type { Context } from './context.js'
-import { FST_HOURLY_SYNC_INVALID_OPTION } from './errors.js'
 import { asError, messageOf, redact, shownError } from './failure.js'
 import { lockHalves } from './lock-key.js'
-import { instant, type Mark, markOf, parsed, toHolder, toRecord } from './record.js'
+import { instant, type Mark, markOf, parsed, states, toHolder, toRecord, triggers } from './record.js'
 import { isWedged, nextSlot } from './schedule.js'
 import { sharedAnswer } from './shared-answer.js'
 import type { HealthRow, LookRow } from './sql/readings.js'
@@ -46,6 +45,7 @@ export interface Seen {
 export type Known = Pick<Status, 'syncing' | 'holder' | 'progress' | 'wedged' | 'lastSuccess' | 'lastRun' | 'lastError' | 'watermark' | 'backfill' | 'slot' | 'nextSlot' | 'lastSlot' | 'lastSlotAhead' | 'behindSlots' | 'notBefore' | 'pausedUntil' | 'due' | 'hold'>
 
 const uuid = new RegExp(UUID)
+const isId = (value: unknown): boolean => typeof value === 'string' && uuid.test(value)
 
 export function createHistory (context: Context, runner: Runner): History {
   const { settings, statements, readings, gate, key, clock } = context
@@ -104,15 +104,18 @@ export function createHistory (context: Context, runner: Runner): History {
       }
     },
 
-    async runs ({ limit = 50, before, state, trigger } = {}) {
-      if (!Number.isInteger(limit) || limit < 1 || limit > 1_000) throw new FST_HOURLY_SYNC_INVALID_OPTION('limit', 'a whole number from 1 to 1000', String(limit))
-      if (before !== undefined && !uuid.test(before)) throw new FST_HOURLY_SYNC_INVALID_OPTION('before', 'the id of a run', `'${before}'`)
-      const rows = await gate.ask<RunRow>(readings.runs, [...identity, limit, before ?? null, state ?? null, trigger ?? null])
+    async runs (options = {}) {
+      const { limit = 50, before, state, trigger } = argument('runs()', options, ['limit', 'before', 'state', 'trigger'])
+      if (typeof limit !== 'number' || !Number.isInteger(limit) || limit < 1 || limit > 1_000) throw invalid('limit', 'a whole number from 1 to 1000', limit)
+      if (before !== undefined && !isId(before)) throw invalid('before', 'the id of a run', before)
+      const rows = await gate.ask<RunRow>(readings.runs, [
+        ...identity, limit, before ?? null, state === undefined ? null : oneOf('state', state, states), trigger === undefined ? null : oneOf('trigger', trigger, triggers)
+      ])
       return rows.map(record)
     },
 
     async run (id) {
-      if (!uuid.test(id)) return null
+      if (!isId(id)) return null
       const [row] = await gate.ask<RunRow>(readings.run, [...identity, id])
       return row === undefined ? null : record(row)
     },

@@ -4,6 +4,7 @@ import {
   FST_HOURLY_SYNC_INVALID_QUERY, FST_HOURLY_SYNC_NESTED, FST_HOURLY_SYNC_OPEN_TRANSACTION, FST_HOURLY_SYNC_ROLLED_BACK, FST_HOURLY_SYNC_RUN_ENDED,
   FST_HOURLY_SYNC_TRANSACTION_ENDED
 } from './errors.js'
+import { createLifetime } from './lifetime.js'
 import { createQueue, type Queue } from './queue.js'
 import { ours, plain } from './sql.js'
 import type { Query, Transaction } from './types.js'
@@ -16,14 +17,16 @@ export interface Lent {
   transaction: <T>(fn: (tx: Transaction) => Promise<T> | T) => Promise<T>
   /** Each batch has a turn of its own, so that what makes the rows may use the session as well. */
   upsert: Upsert
-  /** Any other call of the host that uses the session: refused where a query is, in its turn, and watched. */
-  admitted: <T>(method: string, work: (send: (text: string, values: unknown[]) => Promise<unknown[]>) => Promise<T>) => Promise<T>
+  /** Any other call of the host that uses the session: refused where a query is, and where a transaction was begun by hand; in its turn, and watched. */
+  apart: <T>(method: string, work: (send: (text: string, values: unknown[]) => Promise<unknown[]>) => Promise<T>) => Promise<T>
   /** From now on every call of the host rejects. Those already waiting still have their turn, and an upsert goes on to its end. */
   seal: () => void
-  /** Seals, and ends an upsert before its next batch: the run is over, whatever the host is still doing. */
+  /** The run is over, whatever the host is still doing: seals, sends nothing more for it, and waits neither for a transaction's function nor for what makes rows. */
   end: () => void
+  /** Whether a call of the host is under way. */
+  busy: () => boolean
   /**
-   * Waits for what the host had begun. Then the session is idle: an open transaction is rolled back.
+   * Waits for what the host had begun; once ended, for the statement in flight. Then the session is idle: an open transaction is rolled back.
    *
    * @returns what was wrong: a failure that nobody looked at, or a transaction left open
    */
@@ -48,26 +51,45 @@ interface Parts {
   signal: AbortSignal | undefined
 }
 
-export function lend ({ client, queue, inside, send, rollback, lost, memory, signal }: Parts): Lent {
+export function lend ({ client, queue, inside, send: sendOn, rollback, lost, memory, signal }: Parts): Lent {
   const watch = createWatch()
+  const lifetime = createLifetime(() => gone('upsert'))
   let sealed = false
-  let ended = false
+
+  const gone = (method: string): Error => lost() ?? new FST_HOURLY_SYNC_RUN_ENDED(method)
+
+  /** @throws for what has waited until the run was over */
+  function needLife (method: string): void {
+    if (lifetime.over) throw gone(method)
+  }
+
+  const send: typeof sendOn = async (statement, values) => {
+    needLife('query')
+    return await sendOn(statement, values)
+  }
 
   /** @throws where a call could only wait for itself, or comes from a run that is over */
   function admit (method: string): void {
     const around = inside.getStore()
     if (around?.open === true && around.queue === queue) throw new FST_HOURLY_SYNC_NESTED(method)
-    const why = lost() ?? (sealed ? new FST_HOURLY_SYNC_RUN_ENDED(method) : undefined)
-    if (why !== undefined) throw why
+    if (sealed || lost() !== undefined) throw gone(method)
   }
 
   function needIdle (method: string): void {
     if (client.getTransactionStatus() !== 'I') throw new FST_HOURLY_SYNC_OPEN_TRANSACTION(`before run.${method}`)
   }
 
-  const admitted: Lent['admitted'] = (method, work) => watch.over(method, async () => {
+  const admitted = <T>(method: string, work: () => Promise<T>): Promise<T> => watch.over(method, async () => {
     admit(method)
-    return await queue.turn(async () => await work(async (text, values) => (await send(ours(text, values))).rows))
+    return await queue.turn(async () => {
+      needLife(method)
+      return await work()
+    })
+  })
+
+  const apart: Lent['apart'] = (method, work) => admitted(method, async () => {
+    needIdle(method)
+    return await work(async (text, values) => (await send(ours(text, values))).rows)
   })
 
   /** As {@link Statements}, for whoever has the turn. */
@@ -78,6 +100,7 @@ export function lend ({ client, queue, inside, send, rollback, lost, memory, sig
     const state = { open: true, queue }
     const statements = createQueue()
     const needOpen = (method: string): void => {
+      needLife(method)
       if (!state.open) throw lost() ?? new FST_HOURLY_SYNC_TRANSACTION_ENDED(method)
     }
     const nested = nestedContext({ query: sendPlain }, signal)
@@ -96,11 +119,12 @@ export function lend ({ client, queue, inside, send, rollback, lost, memory, sig
       }),
       upsert: (table, rows, options) => watch.over('transaction', async () => {
         needOpen('upsert')
-        return await upsert(table, rows, options)
+        return await upsert(table, lifetime.rows(rows), options)
       })
     }
     try {
-      const result = await inside.run(state, async () => await fn(tx))
+      needLife('transaction')
+      const result = await lifetime.within(inside.run(state, async () => await fn(tx)))
       state.open = false
       await statements.idle()
       const { command } = await send('commit')
@@ -115,7 +139,7 @@ export function lend ({ client, queue, inside, send, rollback, lost, memory, sig
   }
 
   const batchTurn = async <T>(work: () => Promise<T>): Promise<T> => await queue.turn(async () => {
-    if (ended) throw lost() ?? new FST_HOURLY_SYNC_RUN_ENDED('upsert')
+    needLife('upsert')
     needIdle('upsert')
     return await work()
   })
@@ -127,23 +151,25 @@ export function lend ({ client, queue, inside, send, rollback, lost, memory, sig
   }, memory)
 
   return {
-    admitted,
+    apart,
     query: (statement, values) => admitted('query', async () => await send(checked(statement), values)),
-    transaction: fn => admitted('transaction', async () => {
-      needIdle('transaction')
-      return await transact(fn)
-    }),
+    transaction: fn => apart('transaction', async () => await transact(fn)),
     upsert: (table, rows, options) => watch.over('upsert', async () => {
       admit('upsert')
-      return await upsert(table, rows, options)
+      return await upsert(table, lifetime.rows(rows), options)
     }),
     seal: () => { sealed = true },
-    end: () => { sealed = ended = true },
+    end () {
+      sealed = true
+      lifetime.end()
+    },
+    busy: watch.busy,
     async settle () {
       await queue.idle()
       const left = lost() === undefined && client.getTransactionStatus() !== 'I'
       if (left) await queue.turn(rollback)
-      return left ? new FST_HOURLY_SYNC_OPEN_TRANSACTION('when the sync had ended') : await watch.unseen()
+      if (left) return new FST_HOURLY_SYNC_OPEN_TRANSACTION('when the sync had ended')
+      return lifetime.over ? undefined : await watch.unseen()
     }
   }
 }

@@ -1,5 +1,5 @@
 import type { ClientConfig, Pool } from 'pg'
-import { bool, date, fn, group, inWords, invalid, isObject, millisecondsOf, object, oneOf, refuseUnknown, text, time } from './checks.js'
+import { bool, date, fn, group, inWords, invalid, isObject, millisecondsOf, object, oneOf, refuseMisspelt, refuseUnknown, text, time } from './checks.js'
 import { duration } from './duration.js'
 import { parseRoutes, type RouteSettings } from './http/options.js'
 import { EARLIEST } from './sql.js'
@@ -49,6 +49,12 @@ export const optionNames: ReadonlyArray<keyof HourlySyncOptions> = [
   'schema', 'migrate', 'history', 'isTransient', 'onError', 'redact', 'routes'
 ]
 
+/** What Fastify itself hands to every plugin. */
+const fastifys = ['prefix', 'logLevel', 'logSerializers', 'encapsulate']
+
+/** Where a client of pg connects to, and as whom. It knows more options, and hosts share them with what knows others. */
+const whereabouts = ['connectionString', 'host', 'port', 'user', 'password', 'database', 'ssl']
+
 const HOUR = 3_600_000
 
 /**
@@ -59,7 +65,7 @@ const HOUR = 3_600_000
  */
 export function parseOptions (options: HourlySyncOptions, environment: NodeJS.ProcessEnv = process.env): Settings {
   if (!isObject(options)) throw invalid('options', 'an object', options)
-  refuseUnknown(options as unknown as Record<string, unknown>, optionNames, '')
+  refuseUnknown(Object.fromEntries(Object.entries(options).filter(([name]) => !fastifys.includes(name))), optionNames, '')
 
   const name = key('name', options.name)
   const every = time('every', options.every, '1h', 1_000)
@@ -94,7 +100,7 @@ export function parseOptions (options: HourlySyncOptions, environment: NodeJS.Pr
     closeTimeout: time('closeTimeout', options.closeTimeout, '5s', 0, HOUR),
     pg: options.pg === undefined ? undefined : text('pg', options.pg),
     pool: options.pool === undefined ? undefined : pool(options.pool),
-    lock: options.lock === undefined ? undefined : Object.freeze({ ...object('lock', options.lock) }) as ClientConfig,
+    lock: options.lock === undefined ? undefined : lock(options.lock),
     schema: options.schema === undefined ? 'hourly_sync' : schema(options.schema),
     migrate: options.migrate === undefined ? true : bool('migrate', options.migrate),
     keepFor: time('history.keepFor', history.keepFor, '90d', 1_000),
@@ -137,6 +143,13 @@ function initialSince (value: unknown): Settings['initialSince'] {
   if (back === undefined) throw invalid('initialSince', `a valid Date, null, or ${inWords} before now`, value)
   if (back > -EARLIEST) throw invalid('initialSince', `at most ${-EARLIEST} ms before now`, value)
   return Object.freeze({ back })
+}
+
+/** Misspelt, it would connect to somewhere else: what is not given has defaults. */
+function lock (value: unknown): ClientConfig {
+  const given = object('lock', value)
+  for (const name of Object.keys(given)) if (!whereabouts.includes(name)) refuseMisspelt(name, whereabouts, 'lock.')
+  return Object.freeze({ ...given })
 }
 
 function retry (value: unknown): Settings['retry'] {

@@ -5,6 +5,9 @@ import type { ErrorRecord, Holder, Json, RunRecord, RunState, Trigger } from './
 /** Who runs here. */
 export const worker = { host: hostname(), pid: process.pid }
 
+export const states: [RunState, ...RunState[]] = ['succeeded', 'failed', 'timed-out', 'interrupted', 'lock-lost', 'vanished']
+export const triggers: [Trigger, ...Trigger[]] = ['schedule', 'catch-up', 'retry', 'manual', 'backfill']
+
 /** A run that has begun, as the state row notes it. Instants are epoch milliseconds. */
 export interface Begun {
   id: string

@@ -47,7 +47,8 @@ export const FINISH_LIMIT = 10_000
  * Makes one run of a sync whose lock is held and whose start is noted: calls the host's function, watches time, lock and
  * shutdown, and records what it came to.
  *
- * A run whose signal aborted ends in the state of the abort, whatever the function then returns.
+ * A run whose signal aborted ends in the state of the abort, whatever the function then returns. One whose function has rejected has failed: what it left
+ * under way is told to stop, and can neither hold up the end nor change it.
  */
 export function conduct ({ context, session, started }: Parts): Conducted {
   const { settings, clock } = context
@@ -107,7 +108,13 @@ export function conduct ({ context, session, started }: Parts): Conducted {
   async function played (): Promise<Settled> {
     const settled = await answer
     announcing.abort() // or it might take the session between here and the end
-    lent.seal()
+    if ('error' in settled) {
+      // only then: an abort is an unhandled rejection where the host has a request in flight that it does not await any more
+      if (lent.busy()) stop('failed', settled.error)
+      lent.end()
+    } else {
+      lent.seal()
+    }
     const left = await lent.settle()
     return 'error' in settled || left === undefined ? settled : { error: left }
   }

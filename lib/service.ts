@@ -1,12 +1,11 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
-import { inspect } from 'node:util'
 import type { FastifyBaseLogger } from 'fastify'
 import { type Attempt, createRunner, type Runner } from './attempt.js'
-import { date, invalid } from './checks.js'
+import { abortSignal, argument, bool, date, invalid } from './checks.js'
 import { type Clock, systemClock, within } from './clock.js'
 import { askingUntil, createDirectSource, type PoolGate } from './connections.js'
 import type { Context } from './context.js'
-import { FST_HOURLY_SYNC_CLOSING, FST_HOURLY_SYNC_INVALID_OPTION, FST_HOURLY_SYNC_NO_POOL } from './errors.js'
+import { FST_HOURLY_SYNC_CLOSING, FST_HOURLY_SYNC_NO_POOL } from './errors.js'
 import { asError } from './failure.js'
 import { createHistory, type History, unknown } from './history.js'
 import { createSlots, type Slots } from './slots.js'
@@ -79,13 +78,15 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
     return await toAnswer(answer) as TriggerAnswer // no signal stops it
   }
 
-  async function backfill ({ since, until, signal }: BackfillOptions = {}): Promise<BackfillAnswer> {
+  async function backfill (options: BackfillOptions = {}): Promise<BackfillAnswer> {
     const { runner, history } = parts()
+    const { since, until, signal: given } = argument('backfill()', options, ['since', 'until', 'signal'])
+    const signal = given === undefined ? undefined : abortSignal('signal', given)
     const window = since === undefined && until === undefined ? await history.backfill() : checkedWindow(since, until)
-    if (window === null) throw new FST_HOURLY_SYNC_INVALID_OPTION('since', 'a Date, for there is no backfill to resume', 'undefined')
+    if (window === null) throw invalid('since', 'a Date, for there is no backfill to resume', undefined)
     const { maxWindow } = settings
     if (maxWindow !== null && (window.until - window.since) / maxWindow > MOST) throw invalid('maxWindow', 'longer, for a backfill of so long a time', maxWindow)
-    signal?.throwIfAborted()
+    if (signal?.aborted === true) return { started: false, reason: 'stopped' }
     const answer = await runner.attempt({ trigger: 'backfill', force: true, fresh: false, order: 0, hurry: true, backfill: window, ...(signal && { signal }) })
     if (answer.started && signal !== undefined) {
       const stop = (): void => { answer.run.stopBackfill(asError(signal.reason)) }
@@ -108,8 +109,10 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
     return { started: false, reason, ...(own?.over === true && { message: 'the function of the run before has not settled in this process' }) }
   }
 
-  async function runOnce ({ force = false }: { force?: boolean } = {}): Promise<RunOnceResult> {
+  async function runOnce (options: { force?: boolean } = {}): Promise<RunOnceResult> {
     const { runner } = parts()
+    const { force: forced = false } = argument('runOnce()', options, ['force'])
+    const force = bool('force', forced)
     const answer = await runner.attempt({ trigger: force ? 'manual' : 'schedule', force, fresh, order: 0, hurry: true })
     if (answer.started || answer.look !== null) fresh = false
     looked(answer)
@@ -236,7 +239,7 @@ function judging (settings: Settings): Context['judging'] {
 
 function checkedWindow (since: unknown, until: unknown): { since: number, until: number } {
   const window = { since: date('since', since), until: date('until', until) }
-  if (window.since >= window.until) throw new FST_HOURLY_SYNC_INVALID_OPTION('since', "earlier than 'until'", inspect(since))
+  if (window.since >= window.until) throw invalid('since', "earlier than 'until'", since)
   return window
 }
 

@@ -55,7 +55,7 @@ export interface Session {
   lend: (signal?: AbortSignal) => Lent
   /** Whether a statement can still be sent. */
   readonly usable: boolean
-  /** Takes the session out of the hands of a host that does not let go, in the middle of its transaction if need be; ends it if a statement is under way. */
+  /** After `Lent.end`: takes the session out of the hands of a host that does not let go, in the middle of its transaction if need be; ends it if a statement is under way. */
   seize: () => Promise<void>
   /** Whether something of the host is under way on the session. */
   busy: () => boolean
@@ -132,12 +132,6 @@ export function createSession ({ lease, clock, inside, backend, proof, unlock, h
     }
   })
 
-  /** The same for the host, until the session is taken out of its hands. */
-  const sendForHost: typeof send = async (statement, values) => {
-    if (seized) throw lost ?? new FST_HOURLY_SYNC_RUN_ENDED('query')
-    return await send(statement, values)
-  }
-
   const own: Session['own'] = async (text, values) => await queue.turn(async () => {
     const { rows } = await again(async () => await send(ours(text, values)))
     const other = rows.find(row => row.backend !== undefined && row.backend !== backend)
@@ -203,7 +197,7 @@ export function createSession ({ lease, clock, inside, backend, proof, unlock, h
       tell = fn
       if (lost !== undefined) fn(lost)
     },
-    lend: signal => lend({ client, queue, inside, send: sendForHost, rollback: async () => { if (!seized) await rollback() }, lost: () => lost, memory, signal }),
+    lend: signal => lend({ client, queue, inside, send, rollback: async () => { if (!seized) await rollback() }, lost: () => lost, memory, signal }),
     get usable () { return lost === undefined && !destroyed },
     async seize () {
       seized = true

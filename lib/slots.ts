@@ -1,7 +1,5 @@
-import { inspect } from 'node:util'
-import { date } from './checks.js'
+import { argument, date, invalid } from './checks.js'
 import type { Context } from './context.js'
-import { FST_HOURLY_SYNC_INVALID_OPTION } from './errors.js'
 import { redact } from './failure.js'
 import { instant } from './record.js'
 import type { HourRow, SlotRow } from './sql/readings.js'
@@ -26,11 +24,12 @@ export function createSlots ({ settings, readings, gate }: Context): Slots {
   const { name, every, offset, keepFor } = settings
 
   return {
-    async list ({ since, until } = {}) {
+    async list (range = {}) {
+      const { since, until } = argument('slots()', range, ['since', 'until'])
       const from = since === undefined ? null : date('since', since)
       const to = until === undefined ? null : date('until', until)
       if (from !== null && to !== null && (to - from) / every > MOST_SLOTS) {
-        throw new FST_HOURLY_SYNC_INVALID_OPTION('until', `at most ${MOST_SLOTS} slots after 'since'`, inspect(until))
+        throw invalid('until', `at most ${MOST_SLOTS} slots after 'since'`, until)
       }
       const length = from === null ? Math.min(WEEK, MOST_SLOTS * every) : MOST_SLOTS * every
       const rows = await gate.ask<SlotRow>(readings.slots, [name, '', every, offset, from, to, length, keepFor])

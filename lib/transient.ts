@@ -20,7 +20,8 @@ export class TransientSyncError extends Error {
   readonly retryAfter: number | undefined
 
   constructor (message: string, options: TransientSyncErrorOptions = {}) {
-    super(message, 'cause' in options ? { cause: options.cause } : undefined)
-    this.retryAfter = duration(options.retryAfter)
+    const given = Object(options) as TransientSyncErrorOptions // whatever it is: the failure matters more
+    super(message, 'cause' in given ? { cause: given.cause } : undefined)
+    this.retryAfter = duration(given.retryAfter)
   }
 }

@@ -27,6 +27,8 @@ class Watched<T> extends Promise<T> {
 export interface Watch {
   /** Calls `work` and watches its promise. A rejection that nobody handles does not end the process. */
   over: <T>(method: string, work: () => Promise<T>) => Promise<T>
+  /** Whether a call is under way. */
+  busy: () => boolean
   /** Waits for the calls under way -> the first failure that nobody has looked at so far. */
   unseen: () => Promise<Error | undefined>
 }
@@ -43,6 +45,7 @@ export function createWatch (): Watch {
       told.then(() => underWay.delete(told))
       return promise
     },
+    busy: () => underWay.size > 0,
     async unseen () {
       // a queue that is idle says nothing yet of the promises that its last turn is about to reject
       await Promise.all(underWay)

@@ -164,6 +164,8 @@ t.test('an unknown option', async t => {
   t.throws(() => parse({ retry: { limits: 3 } }), { message: /^option 'retry\.limits' should be spelled 'retry\.limit'/ }, 'inside retry is refused as well')
   t.throws(() => parse({ retry: { prefix: 3 } }), { message: /^option 'retry\.prefix' should be one of limit, delay, maxDelay/ }, 'what Fastify hands to plugins is unknown inside retry')
   t.throws(() => parse({ history: { keep: '9d' } }), { message: /^option 'history\.keep' should be one of keepFor/ }, 'inside history is refused as well')
+  t.throws(() => parse({ lock: { connectionstring: 'hunter2' } }), { message: "option 'lock.connectionstring' should be spelled 'lock.connectionString' (did you mean that?), instead got 'connectionstring'" }, 'in a lock session one that is near is refused')
+  t.ok(parse({ lock: { host: 'db', max: 3, application_name: 'a', keepAlive: true, types: {}, options: '', stream () {}, query_timeout: 1, lock_timeout: 1, binary: false, native: false, replication: '', sslmode: 'x', sslnegotiation: 'direct', min: 1 } }), 'and what pg or a pool knows besides is not')
   t.throws(() => parse({ evry: undefined }), { code: 'FST_HOURLY_SYNC_INVALID_OPTION' }, 'is refused even when it is undefined')
 })
 

@@ -345,6 +345,40 @@ t.test('checkpoint', async t => {
     t.match(await sync.runOnce(), { outcome: 'failed', run: { error: { code: 'FST_HOURLY_SYNC_INVALID_RESULT' } } })
   })
 
+  t.test('inside a transaction that was begun by hand is refused, and the transaction goes on', async t => {
+    const stage = await setStage(t, cluster)
+    const { sync } = await stage.host({
+      sync: async run => {
+        await run.query('begin')
+        await run.query(`create table ${stage.schema}.made ()`)
+        await t.rejects(run.checkpoint({ cursor: 1 }), { code: 'FST_HOURLY_SYNC_OPEN_TRANSACTION', message: /before run\.checkpoint/ })
+        await run.query('commit')
+        await run.checkpoint({ cursor: 2 })
+        await run.query('begin')
+        await run.query('rollback')
+        throw new Error('no')
+      }
+    })
+    t.match(await sync.runOnce(), { outcome: 'failed', reason: 'no' })
+    t.equal((await stage.state()).cursor, 2)
+    await t.resolves(stage.query(`select from ${stage.schema}.made`))
+  })
+
+  t.test('inside run.transaction is refused, and the transaction goes on', async t => {
+    const stage = await setStage(t, cluster)
+    const { sync } = await stage.host({
+      sync: async run => {
+        await run.transaction(async tx => {
+          await tx.query(`create table ${stage.schema}.made ()`)
+          await t.rejects(run.checkpoint({ cursor: 1 }), { code: 'FST_HOURLY_SYNC_NESTED', message: /run\.checkpoint/ })
+        })
+      }
+    })
+    t.match(await sync.runOnce(), { outcome: 'succeeded' })
+    t.equal((await stage.state()).cursor, null)
+    await t.resolves(stage.query(`select from ${stage.schema}.made`))
+  })
+
   t.test('of a run whose lock is gone is the end of it', async t => {
     const stage = await setStage(t, cluster)
     const { sync } = await stage.host({ sync: async run => { await run.query('select pg_advisory_unlock_all()'); await run.checkpoint({ cursor: 1 }) } })
@@ -492,7 +526,8 @@ t.test('backfill', async t => {
     stop.abort(new Error('enough'))
     t.match(answer.started && await answer.finished, { state: 'interrupted', slice: 2, error: { message: 'enough' } })
     t.match(await sync.status(), { backfill: { position: new Date(since.getTime() + HOUR) } })
-    await t.rejects(sync.backfill({ signal: stop.signal }), { message: 'enough' })
+    t.strictSame(await sync.backfill({ signal: stop.signal }), { started: false, reason: 'stopped' })
+    t.match(await sync.status(), { backfill: { position: new Date(since.getTime() + HOUR) } }, 'which has changed nothing')
   })
 
   t.test('is interrupted by a close, and goes on in another process', async t => {

@@ -1,6 +1,7 @@
 import { type Static, type TSchema, Type } from '@sinclair/typebox'
 import type { FastifySchema } from 'fastify'
 import { UUID } from '../checks.js'
+import { states, triggers } from '../record.js'
 
 const instant = '^\\d{4}-\\d\\d-\\d\\d(?:T\\d\\d:\\d\\d(?::\\d\\d(?:\\.\\d{1,9})?)?(?:Z|[+-]\\d\\d:\\d\\d))?$'
 
@@ -12,8 +13,6 @@ const Count = Type.Integer({ minimum: 0 })
 const Milliseconds = Type.Number({ description: 'milliseconds' })
 const Json = Type.Any({ description: 'JSON of the host' })
 
-const states = ['succeeded', 'failed', 'timed-out', 'interrupted', 'lock-lost', 'vanished'] as const
-const triggers = ['schedule', 'catch-up', 'retry', 'manual', 'backfill'] as const
 const State = choice(...states)
 const Trigger = choice(...triggers)
 

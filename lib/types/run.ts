@@ -49,7 +49,7 @@ export interface SyncRun {
   readonly missedSlots: number
   /** What the last succeeded run returned as `cursor`, or `null`. */
   readonly cursor: Json
-  /** Aborts on timeout, shutdown and when the lock is lost; `signal.reason` says which. */
+  /** Aborts on timeout, shutdown, when the lock is lost, and when the sync rejects with calls of the run under way; `signal.reason` says which. */
   readonly signal: AbortSignal
   readonly log: FastifyBaseLogger
   readonly query: Query
@@ -63,7 +63,9 @@ export interface SyncRun {
   /**
    * Commits how far the run has got: a later failure resumes there, and not where the run began. What was fetched before `until` must be saved.
    *
-   * @throws FST_HOURLY_SYNC_INVALID_OPTION when `until` lies outside the window of the run, or `cursor` cannot be stored
+   * @throws FST_HOURLY_SYNC_INVALID_OPTION when `until` lies outside the window of the run
+   * @throws FST_HOURLY_SYNC_INVALID_RESULT when `cursor` cannot be stored
+   * @throws FST_HOURLY_SYNC_OPEN_TRANSACTION inside a transaction that was begun by hand, which might take it back
    */
   readonly checkpoint: (reached: { until?: Date, cursor?: Json }) => Promise<void>
   /** How far the run is, for `status()`. */

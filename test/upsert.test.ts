@@ -308,6 +308,14 @@ t.test('a wrong call is told before anything is sent', async t => {
   for (const wrong of ['', '.', 'a.', 'a.b.c', '"a', 'a\0', 5, undefined]) await bad(wrong, rows, key, 'INVALID_OPTION', /'table'/)
   for (const wrong of [undefined, null, 5, 'rows', { id: 1 }]) await bad('orders', wrong, key, 'INVALID_ROWS', /an \(async\) iterable of objects/)
   for (const wrong of [undefined, null, 5, 'row', [1]]) await bad('orders', [wrong], key, 'INVALID_ROW', /row 1 should be an object/)
+  for (const how of [Symbol.iterator, Symbol.asyncIterator]) {
+    for (const wrong of [undefined, 5, {}, { next: 5 }]) await bad('orders', { [how]: () => wrong }, key, 'INVALID_ROWS', /an \(async\) iterable of objects/)
+    await bad('orders', { [how]: 5 }, key, 'INVALID_ROWS', /an \(async\) iterable of objects/)
+    for (const step of [undefined, null, 5]) {
+      await bad('orders', { [how]: () => ({ next: () => step }) }, key, 'INVALID_ROWS', /instead got an iterator whose next\(\) gives (undefined|null|number)/)
+      await bad('orders', { [how]: () => ({ next: async () => step }) }, key, 'INVALID_ROWS', /instead got an iterator whose next\(\) gives (undefined|null|number)/)
+    }
+  }
   t.equal(sent.length, 0)
 })
 

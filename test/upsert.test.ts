@@ -349,6 +349,25 @@ t.test('what does not fit the table is told before a row is sent', async t => {
   t.same(await upsert('made', [{ id: 1, d: 9 }], { key: ['id'] }), counts(1, 0, 0), 'an identity by default may be written')
 })
 
+t.test('an error has the number of its row, and the column where one is known', async t => {
+  const { upsert } = await open(t, orders)
+  const good = { id: 1, status: 'a' }
+  const places: Array<[code: string, rows: unknown[], place: object]> = [
+    ['INVALID_ROW', [5], { row: 1 }],
+    ['INVALID_ROW', [good, null], { row: 2 }],
+    ['MIXED_ROWS', [good, { id: 2 }], { row: 2 }],
+    ['MIXED_ROWS', [good, { ...good, more: 1 }], { row: 2 }],
+    ['UNDEFINED_VALUE', [good, good, { id: 2, status: undefined }], { row: 3, column: 'status' }],
+    ['NULL_KEY', [good, { id: null, status: 'a' }], { row: 2, column: 'id' }],
+    ['INVALID_VALUE', [good, { id: 'x', status: 'a' }], { row: 2, column: 'id' }]
+  ]
+  for (const [code, rows, place] of places) {
+    const { row, column, ...error } = await upsert('orders', rows as object[], { key: ['id'] }).then(() => t.fail(code), error => error)
+    t.match(error, { code: `FST_HOURLY_SYNC_UPSERT_${code}` })
+    t.strictSame({ row, ...(column !== undefined && { column }) }, place, code)
+  }
+})
+
 t.test('inside of a transaction a batch fails whole and the transaction goes on', async t => {
   const { client, query, upsert: outer } = await open(t, orders, 'alter table orders add check (id < 100)')
   await outer('orders', [{ id: 1, status: 'a' }], { key: ['id'] })

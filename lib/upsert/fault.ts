@@ -1,6 +1,7 @@
 import {
   FST_HOURLY_SYNC_UPSERT_INVALID_VALUE, FST_HOURLY_SYNC_UPSERT_OUTSIDE_INDEX, FST_HOURLY_SYNC_UPSERT_REFUSED_ROW
 } from './errors.js'
+import { placed } from './place.js'
 import { castStatement } from './sql.js'
 import { nameOf } from './values.js'
 import type { Batch } from './batch.js'
@@ -68,15 +69,15 @@ export async function explain (
   }
   const { index } = batch.plan
   if (cause.code === 'FST_HOURLY_SYNC_UPSERT_OUTSIDE_INDEX') {
-    return Object.assign(new FST_HOURLY_SYNC_UPSERT_OUTSIDE_INDEX(String(number), table, index.name, String(index.predicate)), { row: number })
+    return placed(new FST_HOURLY_SYNC_UPSERT_OUTSIDE_INDEX(String(number), table, index.name, String(index.predicate)), number)
   }
   const column = await columnAtFault()
   if (column !== undefined) {
     const value = (batch.rows[at] as Record<string, unknown>)[column.name]
-    return Object.assign(
+    return placed(
       new FST_HOURLY_SYNC_UPSERT_INVALID_VALUE(number, column.name, table, `a value of type ${column.type}`, nameOf(value), { cause }),
-      { row: number, column: column.name })
+      number, column.name)
   }
   const demand = cause.constraint !== undefined ? `constraint '${cause.constraint}'` : cause.column !== undefined ? `not null in column '${cause.column}'` : 'the table'
-  return Object.assign(new FST_HOURLY_SYNC_UPSERT_REFUSED_ROW(number, table, demand, String(cause.code), { cause }), { row: number })
+  return placed(new FST_HOURLY_SYNC_UPSERT_REFUSED_ROW(number, table, demand, String(cause.code), { cause }), number, cause.column)
 }

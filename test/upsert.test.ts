@@ -368,6 +368,32 @@ t.test('an error has the number of its row, and the column where one is known', 
   }
 })
 
+t.test('a column named like something that every object has is taken from the row itself', async t => {
+  const { upsert, query } = await open(t, 'create table r (id int primary key, "constructor" text, "toString" text, "__proto__" jsonb)')
+  const key = { key: ['id'] }
+  const own: object = JSON.parse('{ "id": 1, "constructor": "c", "toString": "t", "__proto__": { "a": 1 } }')
+  t.same(await upsert('r', [own], key), counts(1, 0, 0))
+  t.same(await upsert('r', [own], { ...key, columns: ['id', 'constructor', '__proto__'] }), counts(0, 0, 1))
+  t.strictSame((await query('select "constructor" as c, "toString" as t, "__proto__"::text as p from r')).rows, [{ c: 'c', t: 't', p: '{"a": 1}' }])
+  for (const name of ['constructor', 'toString', '__proto__']) {
+    await t.rejects(upsert('r', [{ id: 2 }], { ...key, columns: ['id', name] }), { code: 'FST_HOURLY_SYNC_UPSERT_MIXED_ROWS', row: 1, message: /instead got id$/ }, name)
+  }
+  await t.rejects(upsert('r', [{ id: 2, constructor: 'c' }, { id: 3, other: 'o' }], key), { code: 'FST_HOURLY_SYNC_UPSERT_MIXED_ROWS', row: 2 })
+  t.equal((await query('select 1 from r')).rowCount, 1)
+})
+
+t.test('with columns a row may inherit what its class gives it', async t => {
+  const { upsert, query } = await open(t, orders)
+  class Order {
+    readonly #id: number
+    constructor (id: number) { this.#id = id }
+    get id (): number { return this.#id }
+    get status (): string { return `s${this.#id}` }
+  }
+  t.same(await upsert('orders', [new Order(1), Object.assign(Object.create(null), { id: 2, status: 's2' })], { key: ['id'], columns: ['id', 'status'] }), counts(2, 0, 0))
+  t.strictSame((await query('select id, status from orders order by id')).rows, [{ id: '1', status: 's1' }, { id: '2', status: 's2' }])
+})
+
 t.test('inside of a transaction a batch fails whole and the transaction goes on', async t => {
   const { client, query, upsert: outer } = await open(t, orders, 'alter table orders add check (id < 100)')
   await outer('orders', [{ id: 1, status: 'a' }], { key: ['id'] })

@@ -49,9 +49,10 @@ export function checkRow (row: unknown, number: number): asserts row is Record<s
  * @throws when it has other columns than the plan, an `undefined`, a null in its key, or a value its column cannot take
  */
 export function addRow (batch: Batch, row: unknown, number: number, { table, exact, size }: RowsShape): void {
-  const { plan: { columns, keys, alike }, texts, rows, keysSeen } = batch
+  const { plan: { columns, keys, alike, common }, texts, rows, keysSeen } = batch
   checkRow(row, number)
   if (exact && Object.keys(row).length !== columns.length) throw mixed(number, columns, row)
+  for (const name of common) if (!Object.hasOwn(row, name)) throw mixed(number, columns, row)
   let length = 0
   for (let position = 0; position < columns.length; position++) {
     const column = columns[position] as Column

@@ -12,6 +12,8 @@ import type { UpsertOptions } from './options.js'
 export interface Plan {
   catalog: Catalog
   columns: Column[]
+  /** names that every object inherits something under: they count only where a row has them itself */
+  common: string[]
   /** positions in `columns` */
   keys: number[]
   index: UniqueIndex
@@ -60,6 +62,7 @@ export function planFor (catalog: Catalog, given: string, names: string[], optio
   return {
     catalog,
     columns,
+    common: names.filter(name => name in Object.prototype),
     keys,
     index,
     newerBy: version,

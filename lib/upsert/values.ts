@@ -1,3 +1,5 @@
+import { faithfulJson } from '../json.js'
+
 /**
  * Values become text here, the text the column's type reads, whatever parsers or serializers the host has set in pg.
  *
@@ -98,7 +100,7 @@ function encodeBytes (value: unknown): string | undefined {
 
 function encodeJson (value: unknown): string | undefined {
   try {
-    return JSON.stringify(value)
+    return faithfulJson(value)
   } catch {} // a bigint or a circle inside
 }
 

@@ -204,6 +204,17 @@ t.test('database errors that concern no row come as they are', async t => {
   await t.rejects(upsert('orders', [{ id: 1, status: 'a' }], { key: ['id'] }), { code: '42883' }, 'not even after a second look at the catalog')
 })
 
+t.test('arrays of a domain over arrays', async t => {
+  const { upsert, query } = await open(t, 'create domain pair as int[] check (cardinality(value) = 2)', 'create domain pairs as pair[]', 'create table r (id int primary key, v pair[], w pairs)')
+  const rows = [{ id: 1, v: [[1, 2], [3, null]], w: [['4', 5n]] }, { id: 2, v: [null], w: ['{6,7}'] }]
+  t.same(await upsert('r', rows, { key: ['id'] }), counts(2, 0, 0))
+  t.same(await upsert('r', rows, { key: ['id'] }), counts(0, 0, 2))
+  t.strictSame((await query('select v::text as v, w::text as w from r order by id')).rows, [{ v: '{"{1,2}","{3,NULL}"}', w: '{"{4,5}"}' }, { v: '{NULL}', w: '{"{6,7}"}' }])
+  await t.rejects(upsert('r', [{ id: 3, v: [1, 2], w: null }], { key: ['id'] }), {
+    code: 'FST_HOURLY_SYNC_UPSERT_INVALID_VALUE', column: 'v', message: /an array, each element an array, each element an integer .* for pair\[\], instead got array/
+  })
+})
+
 t.test('columns says what is written; more in a row is left alone', async t => {
   const { upsert, query } = await open(t, orders)
   t.same(await upsert('orders', [{ id: 1, status: 'a', more: {} }, { other: 1, status: 'b', id: 2 }], { key: ['id'], columns: ['id', 'status'] }), counts(2, 0, 0))

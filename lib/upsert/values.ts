@@ -9,6 +9,8 @@ export interface Encoder {
   /** What the column takes, for the error message. */
   expected: string
   encode: (value: unknown) => string | undefined
+  /** Whether an array is a value of the type itself, so that inside of an array it is no further dimension. */
+  takesArrays?: true
 }
 
 /**
@@ -110,7 +112,7 @@ const float: Encoder = { expected: numeric.expected, encode: encodeFloat }
 const text: Encoder = { expected: 'a string, number, bigint or boolean', encode: encodeText }
 const string: Encoder = { expected: 'a string', encode: encodeString }
 const instant: Encoder = { expected: 'a Date or an ISO string', encode: encodeInstant }
-const json: Encoder = { expected: 'a value that JSON can express', encode: encodeJson }
+const json: Encoder = { expected: 'a value that JSON can express', encode: encodeJson, takesArrays: true }
 
 /** Built-in types by their name in pg_catalog; `category` is pg_type.typcategory. */
 const builtIn: Record<string, Encoder> = {
@@ -146,7 +148,8 @@ export function isCanonical (name: string, schema: string, category: string): bo
 }
 
 /**
- * The encoder of an array: nested arrays are its further dimensions, except over json, where they are JSON.
+ * The encoder of an array: nested arrays are its further dimensions, except where the element takes arrays itself, as json does, and a
+ * domain over an array.
  *
  * @param delimiter - pg_type.typdelim of the element
  */
@@ -156,14 +159,14 @@ export function arrayOf (element: Encoder, delimiter: string): Encoder {
     let text = ''
     for (const item of value) {
       let part: string | undefined = 'NULL'
-      if (Array.isArray(item) && element !== json) part = encode(item)
+      if (Array.isArray(item) && element.takesArrays !== true) part = encode(item)
       else if (item !== null) part = quote(element.encode(item))
       if (part === undefined) return
       text += text === '' ? part : delimiter + part
     }
     return `{${text}}`
   }
-  return { expected: `an array, each element ${element.expected} or null`, encode }
+  return { expected: `an array, each element ${element.expected} or null`, encode, takesArrays: true }
 }
 
 function quote (text: string | undefined): string | undefined {

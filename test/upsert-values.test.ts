@@ -24,6 +24,7 @@ const texts: Array<[type: string, value: unknown, text: string | undefined]> = [
   ['jsonb', [undefined], refused], ['jsonb', { a: [() => {}] }, refused], ['json', { a: [Symbol('s')] }, refused],
   ['jsonb', new Date(NaN), refused], ['jsonb', { at: new Date(NaN) }, refused], ['jsonb', { at: new Date(0), b: null }, '{"at":"1970-01-01T00:00:00.000Z","b":null}'],
   ['jsonb', { toJSON: () => NaN }, refused],
+  ['oid', 4294967295, '4294967295'], ['oid', '007', '7'], ['oid', -1, refused], ['oid', 2 ** 32, refused], ['oid', 'x', refused],
   ['inet', '10.0.0.1', '10.0.0.1'], ['inet', 5, refused]
 ]
 

@@ -54,6 +54,12 @@ function encodeInteger (value: unknown): string | undefined {
   if (typeof value === 'string' && /^[+-]?\d+$/.test(value)) return String(BigInt(value.replace('+', '')))
 }
 
+/** The server would take -1 for the largest, so that one number had two texts. */
+function encodeOid (value: unknown): string | undefined {
+  const text = encodeInteger(value)
+  if (text !== undefined && BigInt(text) >= 0n && BigInt(text) < 2n ** 32n) return text
+}
+
 function encodeNumeric (value: unknown): string | undefined {
   return typeof value === 'boolean' ? undefined : encodeText(value)
 }
@@ -107,6 +113,7 @@ function encodeJson (value: unknown): string | undefined {
 }
 
 const integer: Encoder = { expected: 'an integer (number, bigint or string)', encode: encodeInteger }
+const oid: Encoder = { expected: 'an integer from 0 to 4294967295 (number, bigint or string)', encode: encodeOid }
 const numeric: Encoder = { expected: 'a number, bigint or string', encode: encodeNumeric }
 const float: Encoder = { expected: numeric.expected, encode: encodeFloat }
 const text: Encoder = { expected: 'a string, number, bigint or boolean', encode: encodeText }
@@ -119,7 +126,7 @@ const builtIn: Record<string, Encoder> = {
   int2: integer,
   int4: integer,
   int8: integer,
-  oid: integer,
+  oid,
   float4: float,
   float8: float,
   numeric,

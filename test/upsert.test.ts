@@ -360,6 +360,53 @@ t.test('what does not fit the table is told before a row is sent', async t => {
   t.same(await upsert('made', [{ id: 1, d: 9 }], { key: ['id'] }), counts(1, 0, 0), 'an identity by default may be written')
 })
 
+t.test('newerBy needs a type with an order', async t => {
+  const { upsert, query, sent } = await open(t, "create type mood as enum ('sad', 'ok')", 'create domain place as point', 'create domain moods as mood[]',
+    'create domain amount as numeric(5,2)')
+  let nth = 0
+  const types = {
+    ordered: ['int', 'text', 'varchar(9)', 'char(9)', 'timestamptz', 'date', 'uuid', 'boolean', 'bytea', 'jsonb', 'cidr', 'mood', 'moods', 'amount', 'amount[]', 'int4range', 'int4multirange', 'oid', 'regclass', 'bit(3)', '"char"'],
+    unordered: ['json', 'point', 'place', 'json[]', 'place[]', 'xml', 'box', 'jsonpath']
+  }
+  for (const [kind, names] of Object.entries(types)) {
+    for (const type of names) {
+      await query(`create table r${++nth} (id int primary key, v ${type})`)
+      sent.length = 0
+      // twice the key, so that the batch is put in an order too
+      const saved = upsert(`r${nth}`, [{ id: 1, v: null }, { id: 1, v: null }], { key: ['id'], newerBy: 'v' })
+      if (kind === 'ordered') {
+        await saved.then(result => t.match(result, { stale: 0 }, type), error => t.fail(type, error))
+      } else {
+        await t.rejects(saved, { code: 'FST_HOURLY_SYNC_UPSERT_INVALID_OPTION', message: /'newerBy' should be a column whose type has an order, instead got 'v' of type / }, type)
+        t.notOk(sent.some(({ text }) => text.includes('insert into')), `of ${type} nothing is sent`)
+      }
+    }
+  }
+})
+
+t.test('touch needs a type that a time fits', async t => {
+  const { upsert, query, sent } = await open(t, 'create domain instant as timestamptz', 'create domain words as text',
+    'create type stamp as (at timestamptz)', 'create function stamp(timestamptz) returns stamp language sql as $$ select row($1)::stamp $$', 'create cast (timestamptz as stamp) with function stamp as assignment')
+  let nth = 0
+  const types = {
+    fitting: ['timestamptz', 'timestamptz(0)', 'timestamp', 'date', 'time', 'timetz', 'text', 'varchar(99)', 'instant', 'words', 'stamp'],
+    other: ['int', 'bigint', 'json', 'jsonb', 'timestamptz[]', 'interval', 'boolean', 'tstzrange']
+  }
+  for (const [kind, names] of Object.entries(types)) {
+    for (const type of names) {
+      await query(`create table r${++nth} (id int primary key, v ${type})`)
+      sent.length = 0
+      const saved = upsert(`r${nth}`, [{ id: 1 }], { key: ['id'], touch: ['v'] })
+      if (kind === 'fitting') {
+        await saved.then(result => t.same(result, counts(1, 0, 0), type), error => t.fail(type, error))
+      } else {
+        await t.rejects(saved, { code: 'FST_HOURLY_SYNC_UPSERT_INVALID_OPTION', message: /'touch' should be columns that a time fits, instead got 'v' of type / }, type)
+        t.notOk(sent.some(({ text }) => text.includes('insert into')), `for ${type} nothing is sent`)
+      }
+    }
+  }
+})
+
 t.test('an error has the number of its row, and the column where one is known', async t => {
   const { upsert } = await open(t, orders)
   const good = { id: 1, status: 'a' }

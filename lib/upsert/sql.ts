@@ -8,7 +8,8 @@ const shapeOf = (oid: string): string => `(
 /**
  * $1 a table's escaped name -> { catalog }: JSON as text, or no row when there is no such relation.
  *
- * `types` holds every type that a column reaches through domains and arrays; `indexes` the unique ones, each key
+ * `types` holds every type that a column reaches through domains and arrays, `ordered` where `order by` can use its own operator class or that
+ * of a type it passes for (an array where its element is, a domain as what it is over), `fitsTime` where an assignment takes now(); `indexes` the unique ones, each key
  * with the equality operator of its operator class, so that a type whose schema is off the search path still works.
  */
 export const readCatalog = `
@@ -48,7 +49,18 @@ select pg_catalog.json_build_object(
       'typmod', y.typtypmod,
       'base', y.typbasetype::text,
       'element', y.typelem::text,
-      'delimiter', y.typdelim::text
+      'delimiter', y.typdelim::text,
+      'ordered', y.typtype in ('e', 'r', 'm', 'c') or exists (
+        select from pg_catalog.pg_opclass k join pg_catalog.pg_am m on m.oid = k.opcmethod
+        where m.amname = 'btree' and k.opcdefault and (k.opcintype = y.oid or exists (
+          select from pg_catalog.pg_cast f
+          where f.castsource = y.oid and f.casttarget = k.opcintype and f.castmethod = 'b' and f.castcontext = 'i'
+        ))
+      ),
+      'fitsTime', y.typcategory = 'S' or y.oid = 'pg_catalog.timestamptz'::pg_catalog.regtype or exists (
+        select from pg_catalog.pg_cast f
+        where f.castsource = 'pg_catalog.timestamptz'::pg_catalog.regtype and f.casttarget = y.oid and f.castcontext in ('a', 'i')
+      )
     ))
     from reached join pg_catalog.pg_type y on y.oid = reached.oid join pg_catalog.pg_namespace n on n.oid = y.typnamespace
   ),

@@ -234,10 +234,18 @@ export function arbitersStatement (table: string, key: string[], predicate: stri
   return `explain (costs off) insert into ${table} (${columns}) values (${key.map(() => 'null').join(', ')}) on conflict (${columns}) where ${predicate} do nothing`
 }
 
-/** $1 one value as text -> nothing of interest: it fails when the value does not fit the column. */
-export function castStatement (cast: string, position: number): string {
-  return `select (${cast})::text is null as is_null from (select $1::text) as u (v${position})`
+/**
+ * $1 and on: the values of a row as text, one for each cast -> nothing of interest: it fails when one does not fit its column.
+ *
+ * @param casts - of `u.v0`, `u.v1` and on
+ */
+export function castStatement (casts: string[]): string {
+  return `select ${casts.map(cast => `(${cast})::text is null`).join(', ')}
+from (select ${casts.map((_, position) => `$${position + 1}::text as v${position}`).join(', ')}) as u`
 }
+
+/** What a transaction leaves to its commit is checked here and now. */
+export const checkConstraints = 'set constraints all immediate'
 
 export const savepoint = 'savepoint hourly_sync_upsert'
 export const releaseSavepoint = 'release savepoint hourly_sync_upsert'

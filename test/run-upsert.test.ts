@@ -102,6 +102,25 @@ t.test('an error has its row, and ends the run as failed', async t => {
   t.strictSame(await stored(), two, 'the batch before stays')
 })
 
+t.test('no value reaches the log, the history or the status', async t => {
+  const secret = 'hunter2'
+  for (const [type, code] of [['date', 'INVALID_VALUE'], ['text unique', 'REFUSED_ROW'], ["text check (v <> 'hunter2')", 'REFUSED_ROW'], ['text, w text not null', 'REFUSED_ROW']] as const) {
+    for (const inside of [false, true]) {
+      const { outcome, host1, history } = await ready(t, async (run, table) => {
+        await run.query(`create table ${table}_v (id int primary key, v ${type})`)
+        if (type === 'text unique') await run.query(`insert into ${table}_v values (9, '${secret}')`)
+        const rows = [{ id: 1, v: secret }]
+        await (inside ? run.transaction(async tx => await tx.upsert(`${table}_v`, rows, key)) : run.upsert(`${table}_v`, rows, key))
+      })
+      const ended = await outcome()
+      t.match(ended, { outcome: 'failed', run: { error: { code: `FST_HOURLY_SYNC_UPSERT_${code}` } } }, type)
+      const shown = JSON.stringify([ended, host1.log.lines, await history(), await host1.sync.status(), await host1.sync.runs()])
+      t.match(shown, 'sync failed')
+      t.notMatch(shown, secret, `${type} ${inside ? 'in a transaction' : ''}`)
+    }
+  }
+})
+
 t.test('a partial unique index', async t => {
   const { outcome, query, table } = await ready(t, async (run, table) => {
     await run.query(`create table public.live_${table} (id int, status text, deleted_at timestamptz)`)

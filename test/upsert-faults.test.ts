@@ -1,3 +1,4 @@
+import { inspect } from 'node:util'
 import t, { type Test } from 'tap'
 import { startPostgres } from './helpers/postgres.js'
 import { openSchema, openUpsert, type Bench } from './helpers/upsert.js'
@@ -254,6 +255,15 @@ t.test('a column that a trigger leaves without a value is not said to have had n
   const { upsert } = await open(t, 'create table r (id int primary key, v text not null)',
     'create function clear() returns trigger language plpgsql as $$ begin new.v = null; return new; end $$', 'create trigger clear before insert on r for each row execute function clear()')
   await t.rejects(upsert('r', rows(2), { key: ['id'] }), { code: 'FST_HOURLY_SYNC_UPSERT_REFUSED_ROW', row: 1, column: 'v', message: /not null in column 'v'/ })
+})
+
+t.test('the cause of an invalid value holds no value', async t => {
+  const { upsert } = await open(t, 'create domain even as int check (value % 2 = 0)', 'create table r (id int primary key, d date, e even)')
+  const causeOf = async (row: object): Promise<any> => (await upsert('r', [row], { key: ['id'] }).catch(error => error)).cause
+  const cause = await causeOf({ id: 1, d: 'hunter2' })
+  t.notMatch(inspect(cause, { depth: 9, showHidden: true }), 'hunter2')
+  t.match(cause, { message: 'SQLSTATE 22007', code: '22007' })
+  t.match(await causeOf({ id: 1, e: 3 }), { message: 'SQLSTATE 23514', code: '23514', constraint: 'even_check' })
 })
 
 t.test('an error that cannot be brought about again is told as it came', async t => {

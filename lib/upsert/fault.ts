@@ -85,7 +85,7 @@ export async function explain (
   if (column !== undefined) {
     const value = (batch.rows[at] as Record<string, unknown>)[column.name]
     return placed(
-      new FST_HOURLY_SYNC_UPSERT_INVALID_VALUE(number, column.name, table, `a value of type ${column.type}`, nameOf(value), { cause }),
+      new FST_HOURLY_SYNC_UPSERT_INVALID_VALUE(number, column.name, table, `a value of type ${column.type}`, nameOf(value), { cause: withoutValue(cause) }),
       number, column.name)
   }
   return placed(new FST_HOURLY_SYNC_UPSERT_REFUSED_ROW(number, table, demandOf(cause), String(cause.code), { cause }), number, cause.column)
@@ -115,4 +115,9 @@ function demandOf ({ code, constraint, column }: DatabaseError): string {
   if (constraint !== undefined) return `constraint '${constraint}'`
   if (code === missing && column !== undefined) return `not null in column '${column}'`
   return code === twice ? 'every unique index on its key beside the rows before it' : 'the table'
+}
+
+/** What the database says of a value quotes it; hosts log the causes of an error with it. */
+function withoutValue ({ code, constraint }: DatabaseError): Error {
+  return Object.assign(new Error(`SQLSTATE ${code}`), { code, ...(constraint !== undefined && { constraint }) })
 }

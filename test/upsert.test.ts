@@ -1,7 +1,7 @@
 import t, { type Test } from 'tap'
 import { startPostgres } from './helpers/postgres.js'
 import { openSchema } from './helpers/upsert.js'
-import { createUpsert, nestedContext } from '../lib/upsert.js'
+import { createUpsert, jsonNull, nestedContext } from '../lib/upsert.js'
 
 t.setTimeout(180_000) // a server of its own, on a machine that may be busy
 const cluster = await startPostgres(t)
@@ -213,6 +213,29 @@ t.test('arrays of a domain over arrays', async t => {
   await t.rejects(upsert('r', [{ id: 3, v: [1, 2], w: null }], { key: ['id'] }), {
     code: 'FST_HOURLY_SYNC_UPSERT_INVALID_VALUE', column: 'v', message: /an array, each element an array, each element an integer .* for pair\[\], instead got array/
   })
+})
+
+t.test('null in an array is null, also for a session that has array_nulls off, and stays so', async t => {
+  const { upsert, query, client } = await open(t, 'create domain words as text[]',
+    'create table r (id int primary key, a text[], b int[], c varchar(3)[], d words, e jsonb[])')
+  const rows = [{ id: 1, a: ['NULL', null, 'x'], b: [[1, null]], c: [null], d: [null, 'null'], e: [null, jsonNull] }, { id: 2, a: null, b: [], c: null, d: null, e: ['x'] }]
+  const stored = async (): Promise<unknown> => (await query('select to_jsonb(r) - $1 as row from r order by id', ['id'])).rows.map(({ row }) => row)
+  const setting = async (): Promise<unknown> => (await query('show array_nulls')).rows[0].array_nulls
+  await upsert('r', rows, { key: ['id'] })
+  const usual = await stored()
+  t.same((usual as any)[0].a, ['NULL', null, 'x'])
+  await query('truncate r; set array_nulls = off')
+  t.same(await upsert('r', rows, { key: ['id'] }), counts(2, 0, 0))
+  t.same(await stored(), usual)
+  t.same(await upsert('r', rows, { key: ['id'] }), counts(0, 0, 2))
+  t.equal(await setting(), 'off')
+
+  await query('begin; truncate r')
+  const nested = createUpsert(nestedContext({ query: async (text, values, name) => await client.query({ text, values, name }) }))
+  t.same(await nested('r', rows, { key: ['id'] }), counts(2, 0, 0))
+  t.equal(await setting(), 'off', 'in the rest of a transaction too')
+  await query('commit')
+  t.same(await stored(), usual)
 })
 
 t.test('columns says what is written; more in a row is left alone', async t => {

@@ -94,7 +94,7 @@ function describe (column: CatalogColumn, types: Record<string, CatalogType>): C
     ordered,
     fitsTime: base.fitsTime,
     generated: column.generated !== '' ? 'generated' : column.identity === 'a' ? 'generated always as identity' : null,
-    cast: castOf(column, types)
+    cast: base.category === 'A' ? withNulls(castOf(column, types)) : castOf(column, types)
   }
 }
 
@@ -123,4 +123,15 @@ function castOf ({ oid, type, typmod }: CatalogColumn, types: Record<string, Cat
     return value => `pg_catalog.${name}(${value}::pg_catalog.${name}, ${typmod}, false)`
   }
   return value => `(select v from pg_catalog.json_to_record(pg_catalog.json_build_object('v', ${value})) as r (v ${type}))`
+}
+
+/**
+ * A session may have `array_nulls` off, which reads NULL in the text of an array as a word. It is then on for as long as the cast takes: set, cast
+ * and set back in this order, since `offset 0` keeps the levels apart.
+ */
+function withNulls (cast: Column['cast']): Column['cast'] {
+  const set = (state: string): string => `pg_catalog.set_config('array_nulls', '${state}', true) is not null`
+  return value => `case when pg_catalog.current_setting('array_nulls') = 'on' then ${cast(value)} else (
+    select b.v from (select ${cast('a.v')} as v from (select ${value} as v where ${set('on')} offset 0) as a offset 0) as b where ${set('off')}
+  ) end`
 }

@@ -32,9 +32,9 @@ export const FST_HOURLY_SYNC_NAME_REQUIRED = createError<[string]>(
 export const FST_HOURLY_SYNC_NESTED = createError<[string]>(
   'FST_HOURLY_SYNC_NESTED', "run.%s was called inside run.transaction, where only the transaction's own 'tx' can be used")
 
-/** A call on `run` after the run had ended. */
-export const FST_HOURLY_SYNC_RUN_ENDED = createError<[string]>(
-  'FST_HOURLY_SYNC_RUN_ENDED', 'run.%s was called after the run had ended')
+/** A call on `run` after the run had ended, or one that its end cut off. */
+export const FST_HOURLY_SYNC_RUN_ENDED = createError<[string, { cause: unknown }?]>(
+  'FST_HOURLY_SYNC_RUN_ENDED', 'run.%s was not done: the run had ended')
 
 /** A call on `tx` after its transaction had ended. */
 export const FST_HOURLY_SYNC_TRANSACTION_ENDED = createError<[string]>(

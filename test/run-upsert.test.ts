@@ -1,3 +1,4 @@
+import pg from 'pg'
 import t from 'tap'
 import hourlySync, { jsonNull } from '../index.js'
 import type { SyncRun, Transaction } from '../lib/types.js'
@@ -295,3 +296,30 @@ t.test('one that outlives its run goes no further', async t => {
   t.match(await late.passed, { code: 'FST_HOURLY_SYNC_RUN_ENDED' })
   t.strictSame(await stored(), two)
 })
+
+for (const [how, options, end] of [
+  ['closeTimeout', { closeTimeout: '1s' }, async ({ host1 }: Ran) => await host1.app.close()],
+  ['abandonAfter', { timeout: '1s', abandonAfter: 0 }, async () => {}]
+] as const) {
+  t.test(`one that waits for a row says that the run has ended when ${how} cuts it off`, async t => {
+    const waits = gate()
+    const rejected = gate<any>()
+    const ran = await ready(t, async (run, table) => {
+      const upserted = run.upsert(table, two, key)
+      waits.open()
+      await upserted.catch(error => {
+        rejected.open(error)
+        throw error
+      })
+    }, options)
+    const blocker = new pg.Client({ connectionString: cluster.url() })
+    await blocker.connect()
+    t.teardown(async () => await blocker.end())
+    await blocker.query(`begin; insert into ${ran.table} values (1, 'by hand')`)
+    const answer = await ran.host1.sync.trigger()
+    await waits.passed
+    await end(ran)
+    t.match(await rejected.passed, { code: 'FST_HOURLY_SYNC_RUN_ENDED' })
+    t.match(answer.started && await answer.finished, { state: how === 'closeTimeout' ? 'interrupted' : 'timed-out' })
+  })
+}

@@ -12,6 +12,7 @@ export { nestedContext, type Statements, type UpsertContext } from './upsert/con
 export { jsonNull } from './upsert/values.js'
 export { createMemory, type Memory } from './upsert/save.js'
 export type { UpsertOptions } from './upsert/options.js'
+export type { UpsertError } from './upsert/place.js'
 export type { UpsertResult } from './upsert/save.js'
 
 /** Rows turned into text in one turn of the event loop: a millisecond, or five while the code is not compiled yet. */

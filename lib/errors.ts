@@ -33,8 +33,8 @@ export const FST_HOURLY_SYNC_NESTED = createError<[string]>(
   'FST_HOURLY_SYNC_NESTED', "run.%s was called inside run.transaction, where only the transaction's own 'tx' can be used")
 
 /** A call on `run` after the run had ended, or one that was under way when it did. */
-export const FST_HOURLY_SYNC_RUN_ENDED = createError<[string]>(
-  'FST_HOURLY_SYNC_RUN_ENDED', 'run.%s cannot go on: the run has ended')
+export const FST_HOURLY_SYNC_RUN_ENDED = createError<[string, { cause: unknown }?]>(
+  'FST_HOURLY_SYNC_RUN_ENDED', 'run.%s was not done: the run has ended')
 
 /** A call on `tx` after its transaction had ended. */
 export const FST_HOURLY_SYNC_TRANSACTION_ENDED = createError<[string]>(

@@ -131,15 +131,20 @@ function told (thrown: unknown): string {
   }
 }
 
-/** The message of an error, and those of its causes: `fetch` says no more than that it failed. An upsert's says all itself, and its cause may hold a value. */
+/** An error of upsert says all itself, and its cause may hold a value. */
+function tellsAll ({ code }: Loose): boolean {
+  return String(code).startsWith('FST_HOURLY_SYNC_UPSERT_')
+}
+
+/** The message of an error, and those of its causes: `fetch` says no more than that it failed. */
 function reasonOf (error: Error): string {
   let reason = messageOf(error)
-  let { code } = error as Loose
-  for (const cause of chain((error as Loose).cause)) {
-    if (!(cause instanceof Error) || String(code).startsWith('FST_HOURLY_SYNC_UPSERT_')) break
+  let before = error as Loose
+  for (const cause of chain(before.cause)) {
+    if (!(cause instanceof Error) || tellsAll(before)) break
     const message = told(cause)
     if (!reason.includes(message)) reason += ` (${message})`
-    code = (cause as Loose).code
+    before = cause
   }
   return reason
 }
@@ -178,7 +183,7 @@ export function logged (error: Error, further: readonly RegExp[] = []): Error {
   const { code, cause } = error as Loose
   const copy = Object.assign(new Error(redact(messageOf(error), further)), {
     ...(typeof code === 'string' && { code: redact(code, further) }),
-    ...(cause !== undefined && { cause: redact(told(cause), further) })
+    ...(cause !== undefined && { cause: redact(tellsAll(error as Loose) ? String((cause as Loose | null)?.code) : told(cause), further) })
   })
   copy.name = redact(String(error.name), further)
   copy.stack = redact(String(error.stack), further)

@@ -1,6 +1,7 @@
 import { inspect } from 'node:util'
 import type { FastifyBaseLogger } from 'fastify'
 import { FST_HOURLY_SYNC_INVALID_RESULT } from './errors.js'
+import { becomesNull } from './json.js'
 import type { SyncResult } from './types.js'
 
 /**
@@ -26,9 +27,9 @@ export function storable (key: string, value: unknown): void {
   const bad = (text: unknown): boolean => typeof text === 'string' && (text.includes('\0') || !text.isWellFormed())
   let fault: string | undefined
   try {
-    const json = JSON.stringify(value, (name, inner) => {
+    const json = JSON.stringify(value, function (name, inner) {
       if (bad(name) || bad(inner)) fault = 'text that jsonb cannot hold (NUL, or half a surrogate pair)'
-      if (typeof inner === 'number' && !Number.isFinite(inner)) fault = `${inner}, which JSON makes null`
+      if (becomesNull(this, name, inner)) fault = `${inspect(inner ?? this[name])}, which JSON makes null`
       return inner
     })
     if (json === undefined && value !== undefined) fault = inspect(value)

@@ -128,7 +128,7 @@ export function createSession ({ lease, clock, inside, backend, proof, unlock, h
       if (endsSession(error)) lose(error as Error)
       // the driver tells an error before the server has said what became of the transaction: until its next answer the status is an old one
       else if (!destroyed) await client.query('').catch(() => {})
-      throw lost ?? error
+      throw lost ?? (destroyed ? new FST_HOURLY_SYNC_RUN_ENDED('query', { cause: error }) : error)
     }
   })
 

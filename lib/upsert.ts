@@ -12,6 +12,7 @@ export { nestedContext, type Statements, type UpsertContext } from './upsert/con
 export { jsonNull } from './upsert/values.js'
 export { createMemory, type Memory } from './upsert/save.js'
 export type { UpsertOptions } from './upsert/options.js'
+export type { UpsertError } from './upsert/place.js'
 export type { UpsertResult } from './upsert/save.js'
 
 /** Rows turned into text in one turn of the event loop: a millisecond, or five while the code is not compiled yet. */
@@ -68,9 +69,11 @@ export function createUpsert (context: UpsertContext, memory: Memory = createMem
     try {
       for (;;) {
         open = false
-        const step = iterator.next()
+        let step: unknown = iterator.next()
         // no await for what is there already: it would cost a turn for each row
-        const { done, value } = 'then' in step ? await step : step
+        if (isObject(step) && 'then' in step) step = await step
+        if (!isObject(step)) throw new FST_HOURLY_SYNC_UPSERT_INVALID_ROWS(`an iterator whose next() gives ${nameOf(step)}`)
+        const { done, value } = step as unknown as IteratorResult<object>
         if (done === true) break
         open = true
         if (target === undefined) {
@@ -126,9 +129,12 @@ async function close (iterator: Iterator<object> | AsyncIterator<object>): Promi
 
 function iteratorOf (rows: UpsertRows): Iterator<object> | AsyncIterator<object> {
   const source = rows as Partial<Iterable<object> & AsyncIterable<object>> | null | undefined
-  const iterator = typeof source === 'object' && source !== null
-    ? source[Symbol.asyncIterator]?.() ?? source[Symbol.iterator]?.()
-    : undefined
-  if (iterator === undefined) throw new FST_HOURLY_SYNC_UPSERT_INVALID_ROWS(nameOf(rows))
-  return iterator
+  const method: unknown = isObject(source) ? source[Symbol.asyncIterator] ?? source[Symbol.iterator] : undefined
+  const iterator: unknown = typeof method === 'function' ? method.call(source) : undefined
+  if (!isObject(iterator) || typeof iterator.next !== 'function') throw new FST_HOURLY_SYNC_UPSERT_INVALID_ROWS(nameOf(rows))
+  return iterator as unknown as Iterator<object> | AsyncIterator<object>
+}
+
+function isObject (value: unknown): value is Record<PropertyKey, unknown> {
+  return typeof value === 'object' && value !== null
 }

@@ -60,6 +60,8 @@ const bad: Array<[title: string, returned: unknown, key: string]> = [
   ['a toJSON that throws', { stats: { toJSON () { throw new Error('no') } } }, 'stats'],
   ['a toJSON that gives nothing', { cursor: { toJSON () {} } }, 'cursor'],
   ['a cursor that is not a number', { cursor: NaN }, 'cursor'],
+  ['an invalid date in depth', { cursor: { at: new Date(NaN) } }, 'cursor'],
+  ['undefined in an array', { cursor: [undefined] }, 'cursor'],
   ['an endless number in depth', { stats: { a: [-Infinity] } }, 'stats'],
   ['a NUL', { cursor: 'a\0b' }, 'cursor'],
   ['a NUL in depth', { stats: { a: ['\0'] } }, 'stats'],

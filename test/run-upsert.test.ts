@@ -1,3 +1,4 @@
+import pg from 'pg'
 import t from 'tap'
 import hourlySync, { jsonNull } from '../index.js'
 import type { SyncRun, Transaction } from '../lib/types.js'
@@ -100,6 +101,25 @@ t.test('an error has its row, and ends the run as failed', async t => {
   const { outcome, stored } = await ready(t, async (run, table) => { await run.upsert(table, [...two, { id: 3, status: 'bad' }], { ...key, batch: 2 }) })
   t.match(await outcome(), { outcome: 'failed', run: { error: { code: 'FST_HOURLY_SYNC_UPSERT_REFUSED_ROW', message: /^row 3 of 'orders_/ } } })
   t.strictSame(await stored(), two, 'the batch before stays')
+})
+
+t.test('no value reaches the log, the history or the status', async t => {
+  const secret = 'hunter2'
+  for (const [type, code] of [['date', 'INVALID_VALUE'], ['text unique', 'REFUSED_ROW'], ["text check (v <> 'hunter2')", 'REFUSED_ROW'], ['text, w text not null', 'REFUSED_ROW']] as const) {
+    for (const inside of [false, true]) {
+      const { outcome, host1, history } = await ready(t, async (run, table) => {
+        await run.query(`create table ${table}_v (id int primary key, v ${type})`)
+        if (type === 'text unique') await run.query(`insert into ${table}_v values (9, '${secret}')`)
+        const rows = [{ id: 1, v: secret }]
+        await (inside ? run.transaction(async tx => await tx.upsert(`${table}_v`, rows, key)) : run.upsert(`${table}_v`, rows, key))
+      })
+      const ended = await outcome()
+      t.match(ended, { outcome: 'failed', run: { error: { code: `FST_HOURLY_SYNC_UPSERT_${code}` } } }, type)
+      const shown = JSON.stringify([ended, host1.log.lines, await history(), await host1.sync.status(), await host1.sync.runs()])
+      t.match(shown, 'sync failed')
+      t.notMatch(shown, secret, `${type} ${inside ? 'in a transaction' : ''}`)
+    }
+  }
 })
 
 t.test('a partial unique index', async t => {
@@ -276,3 +296,30 @@ t.test('one that outlives its run goes no further', async t => {
   t.match(await late.passed, { code: 'FST_HOURLY_SYNC_RUN_ENDED' })
   t.strictSame(await stored(), two)
 })
+
+for (const [how, options, end] of [
+  ['closeTimeout', { closeTimeout: '1s' }, async ({ host1 }: Ran) => await host1.app.close()],
+  ['abandonAfter', { timeout: '1s', abandonAfter: 0 }, async () => {}]
+] as const) {
+  t.test(`one that waits for a row says that the run has ended when ${how} cuts it off`, async t => {
+    const waits = gate()
+    const rejected = gate<any>()
+    const ran = await ready(t, async (run, table) => {
+      const upserted = run.upsert(table, two, key)
+      waits.open()
+      await upserted.catch(error => {
+        rejected.open(error)
+        throw error
+      })
+    }, options)
+    const blocker = new pg.Client({ connectionString: cluster.url() })
+    await blocker.connect()
+    t.teardown(async () => await blocker.end())
+    await blocker.query(`begin; insert into ${ran.table} values (1, 'by hand')`)
+    const answer = await ran.host1.sync.trigger()
+    await waits.passed
+    await end(ran)
+    t.match(await rejected.passed, { code: 'FST_HOURLY_SYNC_RUN_ENDED' })
+    t.match(answer.started && await answer.finished, { state: how === 'closeTimeout' ? 'interrupted' : 'timed-out' })
+  })
+}

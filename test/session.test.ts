@@ -703,6 +703,21 @@ t.test('destroy ends the session without a loss, and the lock is free', async t 
   await t.rejects(held.session.own('select 1', []), { code: 'FST_HOURLY_SYNC_RUN_ENDED' })
 })
 
+for (const [what, call] of [
+  ['a query', async ({ host }: Held): Promise<unknown> => await host.query('select pg_sleep(600)')],
+  ['a transaction', async ({ host }: Held): Promise<unknown> => await host.transaction(async tx => await tx.query('select pg_sleep(600)'))],
+  ['a statement of ours', async ({ session }: Held): Promise<unknown> => await session.own('select pg_sleep(600)', [])]
+] as const) {
+  t.test(`${what} that destroy cuts off rejects as one that comes after the end of the run, and says why`, async t => {
+    const held = await hold(t)
+    const rejected = t.rejects(async () => await call(held), { code: 'FST_HOURLY_SYNC_RUN_ENDED', message: /^run\.query was not done/, cause: { message: /terminated/ } })
+    await inStatement(held.backend, 'pg_sleep(600)')
+    held.session.destroy()
+    await rejected
+    t.strictSame(held.lost, [])
+  })
+}
+
 t.test('a run', async t => {
   t.test('whose unawaited write fails is failed, and nothing is unhandled', async t => {
     const { service, lines } = serve(t, { sync: run => { run.query('insert into note (id) values (null)') } })

@@ -1,11 +1,13 @@
+import { inspect } from 'node:util'
 import t, { type Test } from 'tap'
 import { startPostgres } from './helpers/postgres.js'
-import { openSchema, type Bench } from './helpers/upsert.js'
+import { openSchema, openUpsert, type Bench } from './helpers/upsert.js'
+import { createUpsert, nestedContext } from '../lib/upsert.js'
 
 t.setTimeout(180_000)
 const cluster = await startPostgres(t)
 
-const open = async (t: Test, ...statements: string[]): Promise<Bench> => await openSchema(t, cluster.url(), ...statements)
+const open = async (t: Test, ...statements: string[]): ReturnType<typeof openSchema> => await openSchema(t, cluster.url(), ...statements)
 const rows = (count: number, from = 0): Array<{ id: number, v: unknown }> => Array.from({ length: count }, (_, i) => ({ id: from + i, v: `v${i}` }))
 const isBatch = (text: string): boolean => text.includes('incoming$')
 
@@ -135,9 +137,138 @@ t.test('a row that a constraint refuses is told', async t => {
   await t.rejects(upsert('r', [{ id: 1, v: 'v' }], { key: ['id'] }), { code: 'FST_HOURLY_SYNC_UPSERT_REFUSED_ROW', message: /not null in column 'need'/ })
 })
 
+const refusing = (what: string): string => `create function refuse() returns trigger language plpgsql as $$ begin if new.v = 'bad' then ${what}; end if; return new; end $$`
+const refused = async (t: Test, bench: Bench, row: number, sqlstate: string, more: object = {}): Promise<any> => {
+  const all = rows(12).map((good, i) => i + 1 === row ? { ...good, v: 'bad' } : good)
+  bench.sent.length = 0
+  const error = await bench.upsert('r', all, { key: ['id'] }).then(() => null, error => error)
+  t.match(error, { code: 'FST_HOURLY_SYNC_UPSERT_REFUSED_ROW', row, cause: { code: sqlstate }, ...more }, `SQLSTATE ${sqlstate}`)
+  t.equal((await bench.query('select 1 from r')).rowCount, 0)
+  return error
+}
+
+t.test('a row that a trigger refuses is told, whatever it says', async t => {
+  const says: Array<[what: string, sqlstate: string]> = [
+    ["raise exception 'no'", 'P0001'], ["raise exception using errcode = 'AB123'", 'AB123'], ["raise exception 'no' using column = 'v', errcode = '55000'", '55000'],
+    ["assert false, 'no'", 'P0004'], ['select 1 / 0 into new.v', '22012'], ["raise exception using errcode = '23502'", '23502']
+  ]
+  for (const [what, sqlstate] of says) {
+    for (const when of ['before', 'after']) {
+      const bench = await open(t, 'create table r (id int primary key, v text)', refusing(what), `create trigger refuse ${when} insert on r for each row execute function refuse()`)
+      for (const row of [1, 7, 12]) await refused(t, bench, row, sqlstate, { message: `row ${row} of 'r' should satisfy the table, instead got SQLSTATE ${sqlstate}` })
+      t.ok(bench.sent.length <= 12, `in ${bench.sent.length} statements`)
+    }
+  }
+})
+
+t.test('a constraint or trigger that waits for the commit is asked at once', async t => {
+  const waits: Array<[sqlstate: string, ...statements: string[]]> = [
+    ['23503', 'create table other (v text primary key)', "insert into other select 'v' || i from generate_series(0, 20) i", 'alter table r add foreign key (v) references other deferrable initially deferred'],
+    ['23505', 'alter table r add unique (v) deferrable initially deferred', "insert into r values (-1, 'bad')"],
+    ['P0001', refusing("raise exception 'no'"), 'create constraint trigger refuse after insert on r deferrable initially deferred for each row execute function refuse()']
+  ]
+  for (const [sqlstate, ...statements] of waits) {
+    for (const index of [undefined, 'whole']) {
+      const bench = await open(t, 'create table r (id int, v text)', `create unique index whole on r (id) ${index === undefined ? '' : 'where id is not null'}`, ...statements)
+      const all = rows(12).map((good, i) => i === 8 ? { ...good, v: 'bad' } : good)
+      await t.rejects(bench.upsert('r', all, { key: ['id'], index }), { code: 'FST_HOURLY_SYNC_UPSERT_REFUSED_ROW', row: 9, cause: { code: sqlstate } })
+      t.equal((await bench.query('select 1 from r where id >= 0')).rowCount, 0)
+      t.ok(bench.sent.length < 20, `in ${bench.sent.length} statements`)
+    }
+  }
+})
+
+t.test("what waits for the commit of a host's transaction is left to it", async t => {
+  const { client, query } = await open(t, 'create table r (id int primary key, v text check (v <> \'bad\'))', 'create table other (v text primary key)',
+    'alter table r add foreign key (v) references other deferrable initially deferred')
+  const sent: string[] = []
+  const upsert = createUpsert(nestedContext({
+    query: async (text, values, name) => {
+      sent.push(text)
+      return await client.query({ text, values, name })
+    }
+  }))
+  await query('begin')
+  await upsert('r', rows(3), { key: ['id'] })
+  await t.rejects(upsert('r', [...rows(3), { id: 5, v: 'bad' }], { key: ['id'] }), { code: 'FST_HOURLY_SYNC_UPSERT_REFUSED_ROW', row: 4 })
+  t.notOk(sent.some(text => text.includes('set constraints')))
+  await query("insert into other values ('v0'), ('v1'), ('v2')")
+  await query('commit')
+  t.equal((await query('select 1 from r')).rowCount, 3)
+})
+
+t.test('a row that a policy or a limit refuses is told', async t => {
+  const guarded = await open(t, 'create table r (id int primary key, v text)', 'alter table r enable row level security', "create policy good on r using (true) with check (v <> 'bad')",
+    'create role writer', 'grant all on r to writer')
+  await guarded.query(`grant usage on schema ${guarded.schema} to writer`)
+  await guarded.query('set role writer')
+  for (const row of [1, 12]) await refused(t, guarded, row, '42501')
+
+  const { upsert } = await open(t, 'create table r (v text primary key)')
+  const long = Array.from({ length: 9_000 }, (_, i) => i.toString(36)).join('')
+  await t.rejects(upsert('r', [{ v: 'a' }, { v: long }, { v: 'b' }], { key: ['v'] }), { code: 'FST_HOURLY_SYNC_UPSERT_REFUSED_ROW', row: 2, cause: { code: '54000' } })
+})
+
+t.test('a row that is another one to one unique index and the same to a second is told', async t => {
+  const { upsert } = await open(t, "create collation ci (provider = icu, locale = 'und-u-ks-level2', deterministic = false)", 'create table r (v text, n int)',
+    'create unique index one on r (v)', 'create unique index two on r (v collate ci)')
+  await t.rejects(upsert('r', [{ v: 'b', n: 1 }, { v: 'A', n: 1 }, { v: 'a', n: 2 }], { key: ['v'] }), {
+    code: 'FST_HOURLY_SYNC_UPSERT_REFUSED_ROW', row: 3, message: /every unique index on its key beside the rows before it, instead got SQLSTATE 21000/
+  })
+})
+
+t.test('what fails without any row comes as it is', async t => {
+  const { upsert, query, sent } = await open(t, 'create table r (id int primary key, v text)', refusing("raise exception 'not today'"))
+  await query('create function never() returns trigger language plpgsql as $$ begin raise exception \'not today\'; end $$')
+  await query('create trigger never before insert on r for each statement execute function never()')
+  await t.rejects(upsert('r', rows(1000), { key: ['id'] }), { code: 'P0001', message: 'not today' })
+  t.equal(sent.filter(({ text }) => isBatch(text)).length, 3, 'and is not searched for')
+})
+
+t.test('what another writer or an operator does is not searched for', async t => {
+  const { upsert, query, client, sent, schema } = await open(t, 'create table r (id int primary key, v text)', "insert into r values (1, 'old')")
+  await query(`set search_path = ${schema}`)
+  for (const [setting, code] of [['lock_timeout', '55P03'], ['statement_timeout', '57014']] as const) {
+    const other = await openUpsert(t, cluster.url())
+    await other.query(`begin; update ${schema}.r set v = 'locked'`)
+    await client.query(`set ${setting} = '50ms'`)
+    sent.length = 0
+    await t.rejects(upsert('r', rows(3), { key: ['id'] }), { code })
+    t.equal(sent.filter(({ text }) => isBatch(text)).length, 1)
+    await client.query(`reset ${setting}`)
+    await other.query('rollback')
+  }
+})
+
+t.test('the column at fault is found among many, and the first of several', async t => {
+  const names = Array.from({ length: 40 }, (_, i) => `c${i}`)
+  const { upsert, sent } = await open(t, `create table r (id int primary key, ${names.map(name => `${name} varchar(3)`).join(', ')})`)
+  const row = { id: 1, ...Object.fromEntries(names.map(name => [name, 'abc'])) }
+  for (const bad of [['c0'], ['c39'], ['c17', 'c18', 'c30']]) {
+    sent.length = 0
+    await t.rejects(upsert('r', [{ ...row, ...Object.fromEntries(bad.map(name => [name, 'abcd'])) }], { key: ['id'] }), { code: 'FST_HOURLY_SYNC_UPSERT_INVALID_VALUE', column: bad[0] })
+    t.ok(sent.length < 14, `in ${sent.length} statements`)
+  }
+})
+
+t.test('a column that a trigger leaves without a value is not said to have had none', async t => {
+  const { upsert } = await open(t, 'create table r (id int primary key, v text not null)',
+    'create function clear() returns trigger language plpgsql as $$ begin new.v = null; return new; end $$', 'create trigger clear before insert on r for each row execute function clear()')
+  await t.rejects(upsert('r', rows(2), { key: ['id'] }), { code: 'FST_HOURLY_SYNC_UPSERT_REFUSED_ROW', row: 1, column: 'v', message: /not null in column 'v'/ })
+})
+
+t.test('the cause of an invalid value holds no value', async t => {
+  const { upsert } = await open(t, 'create domain even as int check (value % 2 = 0)', 'create table r (id int primary key, d date, e even)')
+  const causeOf = async (row: object): Promise<any> => (await upsert('r', [row], { key: ['id'] }).catch(error => error)).cause
+  const cause = await causeOf({ id: 1, d: 'hunter2' })
+  t.notMatch(inspect(cause, { depth: 9, showHidden: true }), 'hunter2')
+  t.match(cause, { message: 'SQLSTATE 22007', code: '22007' })
+  t.match(await causeOf({ id: 1, e: 3 }), { message: 'SQLSTATE 23514', code: '23514', constraint: 'even_check' })
+})
+
 t.test('an error that cannot be brought about again is told as it came', async t => {
   const { upsert, before, context } = await open(t, 'create table r (id int primary key, v text)')
-  const injected = Object.assign(new Error('once'), { code: '22000' })
+  const injected = Object.assign(new Error('once'), { code: '22000', severity: 'ERROR' })
   let batches = 0
   before.hook = ({ text }) => { if (isBatch(text) && ++batches === 1) throw injected }
   await t.rejects(upsert('r', rows(3), { key: ['id'] }), injected)
@@ -156,4 +287,15 @@ t.test('an error that cannot be brought about again is told as it came', async t
   context.signal = gone.signal
   await t.rejects(upsert('r', rows(3), { key: ['id'] }), injected)
   t.equal(batches, 1, 'and not looked for after an abort')
+
+  batches = 0
+  const going = new AbortController()
+  context.signal = going.signal
+  before.hook = ({ text }) => {
+    if (!isBatch(text)) return
+    if (++batches === 3) going.abort()
+    if (batches !== 3) throw injected // the third is without rows
+  }
+  await t.rejects(upsert('r', rows(9), { key: ['id'] }), injected)
+  t.equal(batches, 3, 'nor when the abort comes meanwhile')
 })

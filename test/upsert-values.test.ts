@@ -19,6 +19,12 @@ const texts: Array<[type: string, value: unknown, text: string | undefined]> = [
   ['date', new Date('2024-02-29T23:59:59.999Z'), '2024-02-29'], ['date', new Date('-000043-03-15T00:00:00Z'), '0044-03-15 BC'], ['date', new Date(NaN), refused], ['date', 'today', 'today'],
   ['bytea', Buffer.from([0, 255]), '\\x00ff'], ['bytea', new Uint8Array([1, 2, 3]).subarray(1), '\\x0203'], ['bytea', '\\xff', '\\xff'], ['bytea', 5, refused],
   ['jsonb', 'text', '"text"'], ['jsonb', jsonNull, 'null'], ['jsonb', [1, { a: undefined }], '[1,{}]'], ['json', 1n, refused], ['json', () => {}, refused],
+  ['jsonb', { a: null, b: [null, 'null'] }, '{"a":null,"b":[null,"null"]}'], ['jsonb', [jsonNull], '[null]'], ['jsonb', 'null', '"null"'],
+  ['jsonb', NaN, refused], ['json', { price: Infinity }, refused], ['jsonb', [[{ a: -Infinity, b: null }]], refused], ['jsonb', [Object(NaN)], refused],
+  ['jsonb', [undefined], refused], ['jsonb', { a: [() => {}] }, refused], ['json', { a: [Symbol('s')] }, refused],
+  ['jsonb', new Date(NaN), refused], ['jsonb', { at: new Date(NaN) }, refused], ['jsonb', { at: new Date(0), b: null }, '{"at":"1970-01-01T00:00:00.000Z","b":null}'],
+  ['jsonb', { toJSON: () => NaN }, refused],
+  ['oid', 4294967295, '4294967295'], ['oid', '007', '7'], ['oid', -1, refused], ['oid', 2 ** 32, refused], ['oid', 'x', refused],
   ['inet', '10.0.0.1', '10.0.0.1'], ['inet', 5, refused]
 ]
 
@@ -47,6 +53,7 @@ t.test('an array', async t => {
   const ints = arrayOf(encoderOf('int4', 'pg_catalog', 'N'), ',')
   const words = arrayOf(encoderOf('text', 'pg_catalog', 'S'), ',')
   const documents = arrayOf(encoderOf('jsonb', 'pg_catalog', 'U'), ',')
+  const lists = arrayOf(ints, ',')
   const boxes = arrayOf(encoderOf('box', 'pg_catalog', 'G'), ';')
   t.equal(ints.encode([1, null, 2n]), '{"1",NULL,"2"}')
   t.equal(ints.encode([[1, 2], [3, 4]]), '{{"1","2"},{"3","4"}}')
@@ -54,6 +61,9 @@ t.test('an array', async t => {
   t.equal(ints.encode('{1,2}'), '{1,2}')
   t.equal(words.encode(['a"b', 'c\\d', '']), '{"a\\"b","c\\\\d",""}')
   t.equal(documents.encode([[1, 2], null, jsonNull]), '{"[1,2]",NULL,"null"}', 'an array of JSON is not a further dimension')
+  t.equal(documents.encode([NaN]), undefined)
+  t.equal(lists.encode([[1, null], null, '{2}']), '{"{\\"1\\",NULL}",NULL,"{2}"}', 'nor is one of arrays that a domain makes a type of their own')
+  t.equal(lists.encode([1]), undefined)
   t.equal(boxes.encode(['(1,1),(0,0)', '(2,2),(0,0)']), '{"(1,1),(0,0)";"(2,2),(0,0)"}')
   for (const wrong of [[undefined], [1.5], [[1], ['x']], 5]) t.equal(ints.encode(wrong), undefined)
 })

@@ -1,7 +1,7 @@
 import t, { type Test } from 'tap'
 import { startPostgres } from './helpers/postgres.js'
 import { openSchema } from './helpers/upsert.js'
-import { createUpsert, nestedContext } from '../lib/upsert.js'
+import { createUpsert, jsonNull, nestedContext } from '../lib/upsert.js'
 
 t.setTimeout(180_000) // a server of its own, on a machine that may be busy
 const cluster = await startPostgres(t)
@@ -204,6 +204,40 @@ t.test('database errors that concern no row come as they are', async t => {
   await t.rejects(upsert('orders', [{ id: 1, status: 'a' }], { key: ['id'] }), { code: '42883' }, 'not even after a second look at the catalog')
 })
 
+t.test('arrays of a domain over arrays', async t => {
+  const { upsert, query } = await open(t, 'create domain pair as int[] check (cardinality(value) = 2)', 'create domain pairs as pair[]', 'create table r (id int primary key, v pair[], w pairs)')
+  const rows = [{ id: 1, v: [[1, 2], [3, null]], w: [['4', 5n]] }, { id: 2, v: [null], w: ['{6,7}'] }]
+  t.same(await upsert('r', rows, { key: ['id'] }), counts(2, 0, 0))
+  t.same(await upsert('r', rows, { key: ['id'] }), counts(0, 0, 2))
+  t.strictSame((await query('select v::text as v, w::text as w from r order by id')).rows, [{ v: '{"{1,2}","{3,NULL}"}', w: '{"{4,5}"}' }, { v: '{NULL}', w: '{"{6,7}"}' }])
+  await t.rejects(upsert('r', [{ id: 3, v: [1, 2], w: null }], { key: ['id'] }), {
+    code: 'FST_HOURLY_SYNC_UPSERT_INVALID_VALUE', column: 'v', message: /an array, each element an array, each element an integer .* for pair\[\], instead got array/
+  })
+})
+
+t.test('null in an array is null, also for a session that has array_nulls off, and stays so', async t => {
+  const { upsert, query, client } = await open(t, 'create domain words as text[]',
+    'create table r (id int primary key, a text[], b int[], c varchar(3)[], d words, e jsonb[])')
+  const rows = [{ id: 1, a: ['NULL', null, 'x'], b: [[1, null]], c: [null], d: [null, 'null'], e: [null, jsonNull] }, { id: 2, a: null, b: [], c: null, d: null, e: ['x'] }]
+  const stored = async (): Promise<unknown> => (await query('select to_jsonb(r) - $1 as row from r order by id', ['id'])).rows.map(({ row }) => row)
+  const setting = async (): Promise<unknown> => (await query('show array_nulls')).rows[0].array_nulls
+  await upsert('r', rows, { key: ['id'] })
+  const usual = await stored()
+  t.same((usual as any)[0].a, ['NULL', null, 'x'])
+  await query('truncate r; set array_nulls = off')
+  t.same(await upsert('r', rows, { key: ['id'] }), counts(2, 0, 0))
+  t.same(await stored(), usual)
+  t.same(await upsert('r', rows, { key: ['id'] }), counts(0, 0, 2))
+  t.equal(await setting(), 'off')
+
+  await query('begin; truncate r')
+  const nested = createUpsert(nestedContext({ query: async (text, values, name) => await client.query({ text, values, name }) }))
+  t.same(await nested('r', rows, { key: ['id'] }), counts(2, 0, 0))
+  t.equal(await setting(), 'off', 'in the rest of a transaction too')
+  await query('commit')
+  t.same(await stored(), usual)
+})
+
 t.test('columns says what is written; more in a row is left alone', async t => {
   const { upsert, query } = await open(t, orders)
   t.same(await upsert('orders', [{ id: 1, status: 'a', more: {} }, { other: 1, status: 'b', id: 2 }], { key: ['id'], columns: ['id', 'status'] }), counts(2, 0, 0))
@@ -308,6 +342,14 @@ t.test('a wrong call is told before anything is sent', async t => {
   for (const wrong of ['', '.', 'a.', 'a.b.c', '"a', 'a\0', 5, undefined]) await bad(wrong, rows, key, 'INVALID_OPTION', /'table'/)
   for (const wrong of [undefined, null, 5, 'rows', { id: 1 }]) await bad('orders', wrong, key, 'INVALID_ROWS', /an \(async\) iterable of objects/)
   for (const wrong of [undefined, null, 5, 'row', [1]]) await bad('orders', [wrong], key, 'INVALID_ROW', /row 1 should be an object/)
+  for (const how of [Symbol.iterator, Symbol.asyncIterator]) {
+    for (const wrong of [undefined, 5, {}, { next: 5 }]) await bad('orders', { [how]: () => wrong }, key, 'INVALID_ROWS', /an \(async\) iterable of objects/)
+    await bad('orders', { [how]: 5 }, key, 'INVALID_ROWS', /an \(async\) iterable of objects/)
+    for (const step of [undefined, null, 5]) {
+      await bad('orders', { [how]: () => ({ next: () => step }) }, key, 'INVALID_ROWS', /instead got an iterator whose next\(\) gives (undefined|null|number)/)
+      await bad('orders', { [how]: () => ({ next: async () => step }) }, key, 'INVALID_ROWS', /instead got an iterator whose next\(\) gives (undefined|null|number)/)
+    }
+  }
   t.equal(sent.length, 0)
 })
 
@@ -339,6 +381,98 @@ t.test('what does not fit the table is told before a row is sent', async t => {
   await bad('orders', [row, { id: 'x', status: 'a' }], {}, 'INVALID_VALUE', /row 2, column 'id' of 'orders' should be an integer .* for bigint, instead got string/)
   t.equal(sent.filter(({ text }) => text.includes('insert')).length, 0)
   t.same(await upsert('made', [{ id: 1, d: 9 }], { key: ['id'] }), counts(1, 0, 0), 'an identity by default may be written')
+})
+
+t.test('newerBy needs a type with an order', async t => {
+  const { upsert, query, sent } = await open(t, "create type mood as enum ('sad', 'ok')", 'create domain place as point', 'create domain moods as mood[]',
+    'create domain amount as numeric(5,2)')
+  let nth = 0
+  const types = {
+    ordered: ['int', 'text', 'varchar(9)', 'char(9)', 'timestamptz', 'date', 'uuid', 'boolean', 'bytea', 'jsonb', 'cidr', 'mood', 'moods', 'amount', 'amount[]', 'int4range', 'int4multirange', 'oid', 'regclass', 'bit(3)', '"char"'],
+    unordered: ['json', 'point', 'place', 'json[]', 'place[]', 'xml', 'box', 'jsonpath']
+  }
+  for (const [kind, names] of Object.entries(types)) {
+    for (const type of names) {
+      await query(`create table r${++nth} (id int primary key, v ${type})`)
+      sent.length = 0
+      // twice the key, so that the batch is put in an order too
+      const saved = upsert(`r${nth}`, [{ id: 1, v: null }, { id: 1, v: null }], { key: ['id'], newerBy: 'v' })
+      if (kind === 'ordered') {
+        await saved.then(result => t.match(result, { stale: 0 }, type), error => t.fail(type, error))
+      } else {
+        await t.rejects(saved, { code: 'FST_HOURLY_SYNC_UPSERT_INVALID_OPTION', message: /'newerBy' should be a column whose type has an order, instead got 'v' of type / }, type)
+        t.notOk(sent.some(({ text }) => text.includes('insert into')), `of ${type} nothing is sent`)
+      }
+    }
+  }
+})
+
+t.test('touch needs a type that a time fits', async t => {
+  const { upsert, query, sent } = await open(t, 'create domain instant as timestamptz', 'create domain words as text',
+    'create type stamp as (at timestamptz)', 'create function stamp(timestamptz) returns stamp language sql as $$ select row($1)::stamp $$', 'create cast (timestamptz as stamp) with function stamp as assignment')
+  let nth = 0
+  const types = {
+    fitting: ['timestamptz', 'timestamptz(0)', 'timestamp', 'date', 'time', 'timetz', 'text', 'varchar(99)', 'instant', 'words', 'stamp'],
+    other: ['int', 'bigint', 'json', 'jsonb', 'timestamptz[]', 'interval', 'boolean', 'tstzrange']
+  }
+  for (const [kind, names] of Object.entries(types)) {
+    for (const type of names) {
+      await query(`create table r${++nth} (id int primary key, v ${type})`)
+      sent.length = 0
+      const saved = upsert(`r${nth}`, [{ id: 1 }], { key: ['id'], touch: ['v'] })
+      if (kind === 'fitting') {
+        await saved.then(result => t.same(result, counts(1, 0, 0), type), error => t.fail(type, error))
+      } else {
+        await t.rejects(saved, { code: 'FST_HOURLY_SYNC_UPSERT_INVALID_OPTION', message: /'touch' should be columns that a time fits, instead got 'v' of type / }, type)
+        t.notOk(sent.some(({ text }) => text.includes('insert into')), `for ${type} nothing is sent`)
+      }
+    }
+  }
+})
+
+t.test('an error has the number of its row, and the column where one is known', async t => {
+  const { upsert } = await open(t, orders)
+  const good = { id: 1, status: 'a' }
+  const places: Array<[code: string, rows: unknown[], place: object]> = [
+    ['INVALID_ROW', [5], { row: 1 }],
+    ['INVALID_ROW', [good, null], { row: 2 }],
+    ['MIXED_ROWS', [good, { id: 2 }], { row: 2 }],
+    ['MIXED_ROWS', [good, { ...good, more: 1 }], { row: 2 }],
+    ['UNDEFINED_VALUE', [good, good, { id: 2, status: undefined }], { row: 3, column: 'status' }],
+    ['NULL_KEY', [good, { id: null, status: 'a' }], { row: 2, column: 'id' }],
+    ['INVALID_VALUE', [good, { id: 'x', status: 'a' }], { row: 2, column: 'id' }]
+  ]
+  for (const [code, rows, place] of places) {
+    const { row, column, ...error } = await upsert('orders', rows as object[], { key: ['id'] }).then(() => t.fail(code), error => error)
+    t.match(error, { code: `FST_HOURLY_SYNC_UPSERT_${code}` })
+    t.strictSame({ row, ...(column !== undefined && { column }) }, place, code)
+  }
+})
+
+t.test('a column named like something that every object has is taken from the row itself', async t => {
+  const { upsert, query } = await open(t, 'create table r (id int primary key, "constructor" text, "toString" text, "__proto__" jsonb)')
+  const key = { key: ['id'] }
+  const own: object = JSON.parse('{ "id": 1, "constructor": "c", "toString": "t", "__proto__": { "a": 1 } }')
+  t.same(await upsert('r', [own], key), counts(1, 0, 0))
+  t.same(await upsert('r', [own], { ...key, columns: ['id', 'constructor', '__proto__'] }), counts(0, 0, 1))
+  t.strictSame((await query('select "constructor" as c, "toString" as t, "__proto__"::text as p from r')).rows, [{ c: 'c', t: 't', p: '{"a": 1}' }])
+  for (const name of ['constructor', 'toString', '__proto__']) {
+    await t.rejects(upsert('r', [{ id: 2 }], { ...key, columns: ['id', name] }), { code: 'FST_HOURLY_SYNC_UPSERT_MIXED_ROWS', row: 1, message: /instead got id$/ }, name)
+  }
+  await t.rejects(upsert('r', [{ id: 2, constructor: 'c' }, { id: 3, other: 'o' }], key), { code: 'FST_HOURLY_SYNC_UPSERT_MIXED_ROWS', row: 2 })
+  t.equal((await query('select 1 from r')).rowCount, 1)
+})
+
+t.test('with columns a row may inherit what its class gives it', async t => {
+  const { upsert, query } = await open(t, orders)
+  class Order {
+    readonly #id: number
+    constructor (id: number) { this.#id = id }
+    get id (): number { return this.#id }
+    get status (): string { return `s${this.#id}` }
+  }
+  t.same(await upsert('orders', [new Order(1), Object.assign(Object.create(null), { id: 2, status: 's2' })], { key: ['id'], columns: ['id', 'status'] }), counts(2, 0, 0))
+  t.strictSame((await query('select id, status from orders order by id')).rows, [{ id: '1', status: 's1' }, { id: '2', status: 's2' }])
 })
 
 t.test('inside of a transaction a batch fails whole and the transaction goes on', async t => {

@@ -6,7 +6,7 @@ import type { Pool, QueryResult } from 'pg'
 import hourlySync, {
   errors, fastifyHourlySync, jsonNull, migrationSql, TransientSyncError,
   type BackfillAnswer, type Hold, type Holder, type HourlySync, type HourlySyncOptions, type HourlySyncRegistry, type Json, type NotStarted, type Outcome, type RunOnceResult,
-  type RunRecord, type RunState, type SlotList, type Status, type SyncFunction, type SyncResult, type SyncRun, type Transaction, type Trigger, type TriggerAnswer, type Upsert, type UpsertOptions, type UpsertResult
+  type RunRecord, type RunState, type SlotList, type Status, type SyncFunction, type SyncResult, type SyncRun, type Transaction, type Trigger, type TriggerAnswer, type Upsert, type UpsertError, type UpsertOptions, type UpsertResult
 } from '../index.js'
 
 /** Exactly the same type, where assignability alone would let `any` through. */
@@ -129,6 +129,7 @@ interface Order { id: bigint, status: string | null, details: { items: number[] 
 async function saving (orders: Order[], stream: AsyncGenerator<Order>): Promise<void> {
   await run.upsert('orders', orders, { key: ['id'] })
   same<ReturnType<Upsert>, Promise<UpsertResult>>()
+  same<Pick<UpsertError, 'code' | 'row' | 'column'>, { code: string, row?: number, column?: string }>()
   same<UpsertResult, { inserted: number, updated: number, unchanged: number, stale: number }>()
   await run.upsert('public.orders', stream, { key: ['id'], index: 'orders_live_key', columns: ['id', 'status'], touch: ['updated_at'], newerBy: 'status', batch: 500 })
   await run.upsert('orders', new Map([[1, { id: 1 }]]).values(), { key: ['id'] })

@@ -2,6 +2,7 @@ import {
   FST_HOURLY_SYNC_UPSERT_INVALID_ROW, FST_HOURLY_SYNC_UPSERT_INVALID_VALUE, FST_HOURLY_SYNC_UPSERT_MIXED_ROWS,
   FST_HOURLY_SYNC_UPSERT_NULL_KEY, FST_HOURLY_SYNC_UPSERT_UNDEFINED_VALUE
 } from './errors.js'
+import { placed } from './place.js'
 import { nameOf } from './values.js'
 import type { Column } from './catalog.js'
 import type { Plan } from './plan.js'
@@ -39,7 +40,7 @@ export function createBatch (plan: Plan): Batch {
 
 /** An object to take rows from. @throws when it is none */
 export function checkRow (row: unknown, number: number): asserts row is Record<string, unknown> {
-  if (typeof row !== 'object' || row === null || Array.isArray(row)) throw new FST_HOURLY_SYNC_UPSERT_INVALID_ROW(number, nameOf(row))
+  if (typeof row !== 'object' || row === null || Array.isArray(row)) throw placed(new FST_HOURLY_SYNC_UPSERT_INVALID_ROW(number, nameOf(row)), number)
 }
 
 /**
@@ -48,24 +49,27 @@ export function checkRow (row: unknown, number: number): asserts row is Record<s
  * @throws when it has other columns than the plan, an `undefined`, a null in its key, or a value its column cannot take
  */
 export function addRow (batch: Batch, row: unknown, number: number, { table, exact, size }: RowsShape): void {
-  const { plan: { columns, keys, alike }, texts, rows, keysSeen } = batch
+  const { plan: { columns, keys, alike, common }, texts, rows, keysSeen } = batch
   checkRow(row, number)
   if (exact && Object.keys(row).length !== columns.length) throw mixed(number, columns, row)
+  for (const name of common) if (!Object.hasOwn(row, name)) throw mixed(number, columns, row)
   let length = 0
   for (let position = 0; position < columns.length; position++) {
     const column = columns[position] as Column
     const value = row[column.name]
     let text: string | null | undefined = null
     if (value === undefined) {
-      throw column.name in row ? new FST_HOURLY_SYNC_UPSERT_UNDEFINED_VALUE(number, column.name) : mixed(number, columns, row)
+      throw column.name in row
+        ? placed(new FST_HOURLY_SYNC_UPSERT_UNDEFINED_VALUE(number, column.name), number, column.name)
+        : mixed(number, columns, row)
     } else if (value === null) {
-      if (keys.includes(position)) throw new FST_HOURLY_SYNC_UPSERT_NULL_KEY(number, column.name)
+      if (keys.includes(position)) throw placed(new FST_HOURLY_SYNC_UPSERT_NULL_KEY(number, column.name), number, column.name)
     } else {
       text = column.encoder.encode(value)
       if (text === undefined) {
-        throw Object.assign(
+        throw placed(
           new FST_HOURLY_SYNC_UPSERT_INVALID_VALUE(number, column.name, table, `${column.encoder.expected} for ${column.type}`, nameOf(value)),
-          { row: number, column: column.name })
+          number, column.name)
       }
       length += text.length
     }
@@ -99,6 +103,6 @@ export function keyAt ({ plan: { keys }, texts }: Batch, at: number): string {
 }
 
 function mixed (number: number, columns: Column[], row: object): Error {
-  return new FST_HOURLY_SYNC_UPSERT_MIXED_ROWS(
-    number, `the columns ${columns.map(({ name }) => name).join(', ')}`, Object.keys(row).join(', ') || 'none')
+  return placed(new FST_HOURLY_SYNC_UPSERT_MIXED_ROWS(
+    number, `the columns ${columns.map(({ name }) => name).join(', ')}`, Object.keys(row).join(', ') || 'none'), number)
 }

@@ -12,6 +12,8 @@ interface CatalogType {
   base: string
   element: string
   delimiter: string
+  ordered: boolean
+  fitsTime: boolean
 }
 
 interface CatalogColumn {
@@ -39,6 +41,10 @@ export interface Column {
   encoder: Encoder
   /** whether equal values always have equal texts, but for a collation of the index */
   canonical: boolean
+  /** whether one value can be greater than another */
+  ordered: boolean
+  /** whether it takes now() */
+  fitsTime: boolean
   /** why the database alone writes it, or null */
   generated: string | null
   /** the SQL that turns the text `value` into the column's type, refusing what an assignment refuses */
@@ -79,25 +85,26 @@ export async function loadCatalog (statements: Statements, table: string, given:
 }
 
 function describe (column: CatalogColumn, types: Record<string, CatalogType>): Column {
-  const { encoder, base, typmod } = resolve(column.oid, column.typmod, types)
+  const { encoder, base, typmod, ordered } = resolve(column.oid, column.typmod, types)
   return {
     name: column.name,
     type: column.type,
     encoder,
     canonical: isCanonical(base.name, base.schema, base.category) && typmod === -1,
+    ordered,
+    fitsTime: base.fitsTime,
     generated: column.generated !== '' ? 'generated' : column.identity === 'a' ? 'generated always as identity' : null,
-    cast: castOf(column, types)
+    cast: base.category === 'A' ? withNulls(castOf(column, types)) : castOf(column, types)
   }
 }
 
-/** Through domains to the type below; of an array, the encoder of its elements. */
-function resolve (oid: string, typmod: number, types: Record<string, CatalogType>): { encoder: Encoder, base: CatalogType, typmod: number } {
+/** Through domains to the type below; an array has the encoder and the order of its elements. */
+function resolve (oid: string, typmod: number, types: Record<string, CatalogType>): { encoder: Encoder, base: CatalogType, typmod: number, ordered: boolean } {
   const type = types[oid] as CatalogType
   if (type.kind === 'd') return resolve(type.base, type.typmod, types)
-  const encoder = type.category === 'A'
-    ? arrayOf(resolve(type.element, -1, types).encoder, (types[type.element] as CatalogType).delimiter)
-    : encoderOf(type.name, type.schema, type.category)
-  return { encoder, base: type, typmod }
+  if (type.category !== 'A') return { encoder: encoderOf(type.name, type.schema, type.category), base: type, typmod, ordered: type.ordered }
+  const { encoder, ordered } = resolve(type.element, -1, types)
+  return { encoder: arrayOf(encoder, (types[type.element] as CatalogType).delimiter), base: type, typmod, ordered }
 }
 
 /** Types for which an explicit cast does what an assignment does: it rounds, and refuses what is too large. */
@@ -116,4 +123,15 @@ function castOf ({ oid, type, typmod }: CatalogColumn, types: Record<string, Cat
     return value => `pg_catalog.${name}(${value}::pg_catalog.${name}, ${typmod}, false)`
   }
   return value => `(select v from pg_catalog.json_to_record(pg_catalog.json_build_object('v', ${value})) as r (v ${type}))`
+}
+
+/**
+ * A session may have `array_nulls` off, which reads NULL in the text of an array as a word. It is then on for as long as the cast takes: set, cast
+ * and set back in this order, since `offset 0` keeps the levels apart.
+ */
+function withNulls (cast: Column['cast']): Column['cast'] {
+  const set = (state: string): string => `pg_catalog.set_config('array_nulls', '${state}', true) is not null`
+  return value => `case when pg_catalog.current_setting('array_nulls') = 'on' then ${cast(value)} else (
+    select b.v from (select ${cast('a.v')} as v from (select ${value} as v where ${set('on')} offset 0) as a offset 0) as b where ${set('off')}
+  ) end`
 }

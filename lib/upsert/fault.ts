@@ -1,37 +1,52 @@
 import {
   FST_HOURLY_SYNC_UPSERT_INVALID_VALUE, FST_HOURLY_SYNC_UPSERT_OUTSIDE_INDEX, FST_HOURLY_SYNC_UPSERT_REFUSED_ROW
 } from './errors.js'
-import { castStatement } from './sql.js'
+import { placed } from './place.js'
+import { castStatement, checkConstraints } from './sql.js'
 import { nameOf } from './values.js'
 import type { Batch } from './batch.js'
-import type { Column } from './catalog.js'
 import type { Statements, UpsertContext } from './context.js'
 
-interface DatabaseError extends Error { code?: string, column?: string, constraint?: string }
+interface DatabaseError extends Error { code?: string, severity?: string, column?: string, constraint?: string }
+
+const outside = 'FST_HOURLY_SYNC_UPSERT_OUTSIDE_INDEX'
+/** not_null_violation, cardinality_violation */
+const missing = '23502'
+const twice = '21000'
 
 /** Thrown to take back what a probe has written. */
 const undo = new Error('undo')
 
-/** Whether a row is to blame: data exceptions, constraints, and our own check of the partial index. */
+/**
+ * SQLSTATEs that are no row's doing: the connection, the state of the transaction, another writer, what the server has run out of, its operator,
+ * and a statement that does not fit the schema. Of the last class a policy for rows has the code of a missing right, and so have both.
+ *
+ * @see https://www.postgresql.org/docs/current/errcodes-appendix.html
+ */
+const elsewhere = /^(?:08|25|26|3[DF]|40|42(?!501)|53|55P03|57|58)/
+
+/** Whether a row may be to blame: anything the server says but that, for a trigger may raise what it likes, and our own check of the partial index. */
 export function isFault (error: unknown): error is DatabaseError {
-  return error instanceof Error && 'code' in error && /^(?:22|23|FST_HOURLY_SYNC_UPSERT_OUTSIDE_INDEX$)/.test(String(error.code))
+  const { code, severity } = error as DatabaseError
+  return code === outside || (severity !== undefined && !elsewhere.test(String(code)))
 }
 
 /**
  * The error of a batch with the number of the row and the column at fault.
  *
  * PostgreSQL names neither, so the batch is tried again in halves, each try taken back:
- * ten statements for 1,000 rows, and only after a failure.
+ * a dozen statements for 1,000 rows, and only after a failure.
  *
  * @param table - as the caller wrote it
  * @param send - the batch's statement with its first `count` rows
- * @returns `error` itself where no row can be found, for example when it has to do with another writer
+ * @returns `error` itself where no row can be found: it has to do with another writer, or comes without any row as well
  */
 export async function explain (
   error: DatabaseError, batch: Batch, table: string, context: UpsertContext, send: (tx: Statements, count: number) => Promise<unknown>
 ): Promise<Error> {
-  const attempt = async (fn: (tx: Statements) => Promise<unknown>): Promise<DatabaseError | undefined> =>
-    await context.transaction(async tx => {
+  const attempt = async (fn: (tx: Statements) => Promise<unknown>): Promise<DatabaseError | undefined> => {
+    if (context.signal?.aborted === true) throw error
+    return await context.transaction(async tx => {
       await fn(tx)
       throw undo
     }).catch((error: unknown) => {
@@ -39,44 +54,70 @@ export async function explain (
       if (isFault(error)) return error
       throw error
     })
+  }
+  let waits = false
+  const rowsFail = async (count: number): Promise<DatabaseError | undefined> => await attempt(async tx => {
+    await send(tx, count)
+    if (waits) await tx.query(checkConstraints)
+  })
 
-  let fault: DatabaseError | undefined
+  const { plan: { columns, index }, rows: { length }, texts, numbers } = batch
+  let whole = await rowsFail(length)
+  if (whole === undefined && context.nested !== true) {
+    waits = true // what fails is what waits for the commit; in a transaction of the host's that is its own
+    whole = await rowsFail(length)
+  }
+  if (whole === undefined || await rowsFail(0) !== undefined) return error
+
+  const { count, why: cause } = await fewest(length, whole, rowsFail)
+  const at = count - 1
+  const number = numbers[at] as number
+  if (cause.code === outside) return placed(new FST_HOURLY_SYNC_UPSERT_OUTSIDE_INDEX(String(number), table, index.name, String(index.predicate)), number)
+
+  const casts = columns.map((column, position) => column.cast(`u.v${position}`))
+  const values = texts.map(column => column[at] as string | null)
+  const columnsFail = async (count: number): Promise<DatabaseError | undefined> =>
+    await attempt(tx => tx.query(castStatement(casts.slice(0, count)), values.slice(0, count)))
+  const misfit = await columnsFail(columns.length)
+  const column = misfit !== undefined
+    ? columns[(await fewest(columns.length, misfit, columnsFail)).count - 1]
+    : columns.find(({ name }, position) => cause.code === missing && name === cause.column && values[position] === null)
+  if (column !== undefined) {
+    const value = (batch.rows[at] as Record<string, unknown>)[column.name]
+    return placed(
+      new FST_HOURLY_SYNC_UPSERT_INVALID_VALUE(number, column.name, table, `a value of type ${column.type}`, nameOf(value), { cause: withoutValue(cause) }),
+      number, column.name)
+  }
+  return placed(new FST_HOURLY_SYNC_UPSERT_REFUSED_ROW(number, table, demandOf(cause), String(cause.code), { cause }), number, cause.column)
+}
+
+/** The smallest count that fails, where none passes and `all` fails, and why it does. */
+async function fewest (
+  all: number, error: DatabaseError, failure: (count: number) => Promise<DatabaseError | undefined>
+): Promise<{ count: number, why: DatabaseError }> {
   let passes = 0
-  let fails = batch.rows.length
-  while (fails - passes > 1) {
-    const middle = (passes + fails) >> 1
-    const found = await attempt(tx => send(tx, middle))
+  let count = all
+  let why = error
+  while (count - passes > 1) {
+    const middle = (passes + count) >> 1
+    const found = await failure(middle)
     if (found === undefined) {
       passes = middle
     } else {
-      fails = middle
-      fault = found
+      count = middle
+      why = found
     }
   }
-  fault ??= await attempt(tx => send(tx, fails))
-  if (fault === undefined) return error
+  return { count, why }
+}
 
-  const at = fails - 1
-  const number = batch.numbers[at] as number
-  const cause = fault
-  const columnAtFault = async (): Promise<Column | undefined> => {
-    for (const [position, column] of batch.plan.columns.entries()) {
-      const text = batch.texts[position]?.[at]
-      if (await attempt(tx => tx.query(castStatement(column.cast(`u.v${position}`), position), [text])) !== undefined) return column
-    }
-    return batch.plan.columns.find(({ name }) => name === cause.column)
-  }
-  const { index } = batch.plan
-  if (cause.code === 'FST_HOURLY_SYNC_UPSERT_OUTSIDE_INDEX') {
-    return Object.assign(new FST_HOURLY_SYNC_UPSERT_OUTSIDE_INDEX(String(number), table, index.name, String(index.predicate)), { row: number })
-  }
-  const column = await columnAtFault()
-  if (column !== undefined) {
-    const value = (batch.rows[at] as Record<string, unknown>)[column.name]
-    return Object.assign(
-      new FST_HOURLY_SYNC_UPSERT_INVALID_VALUE(number, column.name, table, `a value of type ${column.type}`, nameOf(value), { cause }),
-      { row: number, column: column.name })
-  }
-  const demand = cause.constraint !== undefined ? `constraint '${cause.constraint}'` : cause.column !== undefined ? `not null in column '${cause.column}'` : 'the table'
-  return Object.assign(new FST_HOURLY_SYNC_UPSERT_REFUSED_ROW(number, table, demand, String(cause.code), { cause }), { row: number })
+function demandOf ({ code, constraint, column }: DatabaseError): string {
+  if (constraint !== undefined) return `constraint '${constraint}'`
+  if (code === missing && column !== undefined) return `not null in column '${column}'`
+  return code === twice ? 'every unique index on its key beside the rows before it' : 'the table'
+}
+
+/** What the database says of a value quotes it; hosts log the causes of an error with it. */
+function withoutValue ({ code, constraint }: DatabaseError): Error {
+  return Object.assign(new Error(`SQLSTATE ${code}`), { code, ...(constraint !== undefined && { constraint }) })
 }

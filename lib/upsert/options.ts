@@ -6,7 +6,7 @@ export interface UpsertOptions {
   key: string[]
   /** The name of the unique index, needed where it is a partial one. */
   index?: string
-  /** The columns to write; by default those of the first row, which all rows then must have. */
+  /** The columns to write, also those that a row inherits from its class; by default those of the first row, which all rows then must have. */
   columns?: string[]
   /** Columns set to `now()` in a row that is inserted or really changes. */
   touch?: string[]

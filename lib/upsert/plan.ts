@@ -12,6 +12,8 @@ import type { UpsertOptions } from './options.js'
 export interface Plan {
   catalog: Catalog
   columns: Column[]
+  /** names that every object inherits something under: they count only where a row has them itself */
+  common: string[]
   /** positions in `columns` */
   keys: number[]
   index: UniqueIndex
@@ -44,22 +46,28 @@ export function planFor (catalog: Catalog, given: string, names: string[], optio
     return column
   }
   const columns = names.map(columnOf)
-  touch.forEach(columnOf)
+  const unfit = touch.map(columnOf).find(({ fitsTime }) => !fitsTime)
+  if (unfit !== undefined) throw new FST_HOURLY_SYNC_UPSERT_INVALID_OPTION('touch', 'columns that a time fits', `'${unfit.name}' of type ${unfit.type}`)
   const both = touch.find(name => names.includes(name))
   if (both !== undefined) throw new FST_HOURLY_SYNC_UPSERT_INVALID_OPTION('touch', 'columns that the rows do not have', `'${both}'`)
   for (const [option, name] of [...key.map(name => ['key', name]), ...(newerBy === undefined ? [] : [['newerBy', newerBy]])] as Array<[string, string]>) {
     if (!names.includes(name)) throw new FST_HOURLY_SYNC_UPSERT_MISSING_COLUMN(option, name, names.join(', '))
+  }
+  const version = newerBy === undefined ? undefined : names.indexOf(newerBy)
+  const versions = version === undefined ? undefined : columns[version]
+  if (versions?.ordered === false) {
+    throw new FST_HOURLY_SYNC_UPSERT_INVALID_OPTION('newerBy', 'a column whose type has an order', `'${versions.name}' of type ${versions.type}`)
   }
 
   const index = indexFor(catalog, given, options)
   const keys = index.keys.map(({ column }) => names.indexOf(column as string))
   const inexact = (position: number): boolean =>
     !(columns[position] as Column).canonical || index.keys[keys.indexOf(position)]?.deterministic === false
-  const version = newerBy === undefined ? undefined : names.indexOf(newerBy)
   const statements = new Map<string, { text: string, name: string }>()
   return {
     catalog,
     columns,
+    common: names.filter(name => name in Object.prototype),
     keys,
     index,
     newerBy: version,

@@ -8,7 +8,8 @@ const shapeOf = (oid: string): string => `(
 /**
  * $1 a table's escaped name -> { catalog }: JSON as text, or no row when there is no such relation.
  *
- * `types` holds every type that a column reaches through domains and arrays; `indexes` the unique ones, each key
+ * `types` holds every type that a column reaches through domains and arrays, `ordered` where `order by` can use its own operator class or that
+ * of a type it passes for (an array where its element is, a domain as what it is over), `fitsTime` where an assignment takes now(); `indexes` the unique ones, each key
  * with the equality operator of its operator class, so that a type whose schema is off the search path still works.
  */
 export const readCatalog = `
@@ -48,7 +49,18 @@ select pg_catalog.json_build_object(
       'typmod', y.typtypmod,
       'base', y.typbasetype::text,
       'element', y.typelem::text,
-      'delimiter', y.typdelim::text
+      'delimiter', y.typdelim::text,
+      'ordered', y.typtype in ('e', 'r', 'm', 'c') or exists (
+        select from pg_catalog.pg_opclass k join pg_catalog.pg_am m on m.oid = k.opcmethod
+        where m.amname = 'btree' and k.opcdefault and (k.opcintype = y.oid or exists (
+          select from pg_catalog.pg_cast f
+          where f.castsource = y.oid and f.casttarget = k.opcintype and f.castmethod = 'b' and f.castcontext = 'i'
+        ))
+      ),
+      'fitsTime', y.typcategory = 'S' or y.oid = 'pg_catalog.timestamptz'::pg_catalog.regtype or exists (
+        select from pg_catalog.pg_cast f
+        where f.castsource = 'pg_catalog.timestamptz'::pg_catalog.regtype and f.casttarget = y.oid and f.castcontext in ('a', 'i')
+      )
     ))
     from reached join pg_catalog.pg_type y on y.oid = reached.oid join pg_catalog.pg_namespace n on n.oid = y.typnamespace
   ),
@@ -222,10 +234,18 @@ export function arbitersStatement (table: string, key: string[], predicate: stri
   return `explain (costs off) insert into ${table} (${columns}) values (${key.map(() => 'null').join(', ')}) on conflict (${columns}) where ${predicate} do nothing`
 }
 
-/** $1 one value as text -> nothing of interest: it fails when the value does not fit the column. */
-export function castStatement (cast: string, position: number): string {
-  return `select (${cast})::text is null as is_null from (select $1::text) as u (v${position})`
+/**
+ * $1 and on: the values of a row as text, one for each cast -> nothing of interest: it fails when one does not fit its column.
+ *
+ * @param casts - of `u.v0`, `u.v1` and on
+ */
+export function castStatement (casts: string[]): string {
+  return `select ${casts.map(cast => `(${cast})::text is null`).join(', ')}
+from (select ${casts.map((_, position) => `$${position + 1}::text as v${position}`).join(', ')}) as u`
 }
+
+/** What a transaction leaves to its commit is checked here and now. */
+export const checkConstraints = 'set constraints all immediate'
 
 export const savepoint = 'savepoint hourly_sync_upsert'
 export const releaseSavepoint = 'release savepoint hourly_sync_upsert'

@@ -1,3 +1,5 @@
+import { faithfulJson } from '../json.js'
+
 /**
  * Values become text here, the text the column's type reads, whatever parsers or serializers the host has set in pg.
  *
@@ -7,6 +9,8 @@ export interface Encoder {
   /** What the column takes, for the error message. */
   expected: string
   encode: (value: unknown) => string | undefined
+  /** Whether an array is a value of the type itself, so that inside of an array it is no further dimension. */
+  takesArrays?: true
 }
 
 /**
@@ -48,6 +52,12 @@ function encodeInteger (value: unknown): string | undefined {
   if (typeof value === 'bigint') return String(value)
   // one text for one number: '007' and 7 are the same key
   if (typeof value === 'string' && /^[+-]?\d+$/.test(value)) return String(BigInt(value.replace('+', '')))
+}
+
+/** The server would take -1 for the largest, so that one number had two texts. */
+function encodeOid (value: unknown): string | undefined {
+  const text = encodeInteger(value)
+  if (text !== undefined && BigInt(text) >= 0n && BigInt(text) < 2n ** 32n) return text
 }
 
 function encodeNumeric (value: unknown): string | undefined {
@@ -98,24 +108,25 @@ function encodeBytes (value: unknown): string | undefined {
 
 function encodeJson (value: unknown): string | undefined {
   try {
-    return JSON.stringify(value)
+    return faithfulJson(value)
   } catch {} // a bigint or a circle inside
 }
 
 const integer: Encoder = { expected: 'an integer (number, bigint or string)', encode: encodeInteger }
+const oid: Encoder = { expected: 'an integer from 0 to 4294967295 (number, bigint or string)', encode: encodeOid }
 const numeric: Encoder = { expected: 'a number, bigint or string', encode: encodeNumeric }
 const float: Encoder = { expected: numeric.expected, encode: encodeFloat }
 const text: Encoder = { expected: 'a string, number, bigint or boolean', encode: encodeText }
 const string: Encoder = { expected: 'a string', encode: encodeString }
 const instant: Encoder = { expected: 'a Date or an ISO string', encode: encodeInstant }
-const json: Encoder = { expected: 'a value that JSON can express', encode: encodeJson }
+const json: Encoder = { expected: 'a value that JSON can express', encode: encodeJson, takesArrays: true }
 
 /** Built-in types by their name in pg_catalog; `category` is pg_type.typcategory. */
 const builtIn: Record<string, Encoder> = {
   int2: integer,
   int4: integer,
   int8: integer,
-  oid: integer,
+  oid,
   float4: float,
   float8: float,
   numeric,
@@ -144,7 +155,8 @@ export function isCanonical (name: string, schema: string, category: string): bo
 }
 
 /**
- * The encoder of an array: nested arrays are its further dimensions, except over json, where they are JSON.
+ * The encoder of an array: nested arrays are its further dimensions, except where the element takes arrays itself, as json does, and a
+ * domain over an array.
  *
  * @param delimiter - pg_type.typdelim of the element
  */
@@ -154,14 +166,14 @@ export function arrayOf (element: Encoder, delimiter: string): Encoder {
     let text = ''
     for (const item of value) {
       let part: string | undefined = 'NULL'
-      if (Array.isArray(item) && element !== json) part = encode(item)
+      if (Array.isArray(item) && element.takesArrays !== true) part = encode(item)
       else if (item !== null) part = quote(element.encode(item))
       if (part === undefined) return
       text += text === '' ? part : delimiter + part
     }
     return `{${text}}`
   }
-  return { expected: `an array, each element ${element.expected} or null`, encode }
+  return { expected: `an array, each element ${element.expected} or null`, encode, takesArrays: true }
 }
 
 function quote (text: string | undefined): string | undefined {

@@ -3,7 +3,7 @@ import type { Plan, Started } from './begin.js'
 import type { Context } from './context.js'
 import { type Clock, within } from './clock.js'
 import { FST_HOURLY_SYNC_LOCK_LOST, FST_HOURLY_SYNC_NOT_RECORDED, FST_HOURLY_SYNC_UNAVAILABLE } from './errors.js'
-import { asError, errorRecord, isAnswer, isTransient, logged, messageOf, plainRecord, redact } from './failure.js'
+import { asError, errorRecord, isAnswer, isTransient, logged, messageOf, plainRecord } from './failure.js'
 import { lockHalves } from './lock-key.js'
 import { type Begun, isRecorded, toRecord, unrecorded, worker } from './record.js'
 import { retryDelay } from './schedule.js'
@@ -97,24 +97,29 @@ function judged (parts: Parts): Told {
  *
  * @throws when the end is not recorded, and nobody says that the lock is gone
  */
-async function finishAnyhow (parts: Parts, told: Told): Promise<[Told, Ended | undefined]> {
-  const { session, limit, context: { clock, settings } } = parts
-  try {
-    return [told, await finish(parts, told)]
-  } catch (refusal) {
-    if (!isAnswer(refusal)) throw refusal
+async function finishAnyhow (parts: Parts, first: Told): Promise<[Told, Ended | undefined]> {
+  let told = first
+  for (let tries = 1; ; tries++) {
+    try {
+      return [told, await finish(parts, told)]
+    } catch (refusal) {
+      if (!isAnswer(refusal) || tries === 3) throw refusal
+      if (tries === 1) await takeBackSettings(parts)
+      else told = plainly(parts, told, refusal)
+    }
   }
+}
+
+async function takeBackSettings ({ session, limit, context: { clock } }: Parts): Promise<void> {
   for (const command of ['reset session authorization', 'reset role', 'reset all']) await limited(clock, session.own(command, []), limit(), RECORDING)
-  try {
-    return [told, await finish(parts, told)]
-  } catch (refusal) {
-    if (!isAnswer(refusal)) throw refusal
-    const failed = told.verdict.state === 'succeeded'
-      ? judged({ ...parts, verdict: { state: 'failed', error: new FST_HOURLY_SYNC_NOT_RECORDED(redact(messageOf(refusal), settings.redact), { cause: refusal }) } })
-      : told
-    const plain = { ...failed, error: plainRecord(failed.error!) }
-    return [plain, await finish(parts, plain)]
-  }
+}
+
+/** What can be recorded of an end that the database does not take as it is. */
+function plainly (parts: Parts, told: Told, refusal: Error): Told {
+  const { error, ...failed } = told.error === null
+    ? judged({ ...parts, verdict: { state: 'failed', error: new FST_HOURLY_SYNC_NOT_RECORDED(messageOf(refusal), { cause: refusal }) } })
+    : told
+  return { ...failed, error: plainRecord(error!) }
 }
 
 async function finish ({ context, session, started, limit }: Parts, { verdict, error, transient }: Told): Promise<Ended | undefined> {

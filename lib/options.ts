@@ -114,6 +114,7 @@ function key (option: string, value: unknown): string {
 
 function schema (value: unknown): string {
   const name = key('schema', value)
+  if (name.startsWith('pg_')) throw invalid('schema', "a name that does not begin with 'pg_', which PostgreSQL keeps for itself", value)
   // PostgreSQL cuts longer names, and two of them would then be one
   if (Buffer.byteLength(name) > 63) throw invalid('schema', 'at most 63 bytes long', value)
   return name

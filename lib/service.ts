@@ -16,7 +16,7 @@ import { type Loop, startLoop } from './loop.js'
 import { createLookLog } from './look-log.js'
 import { migrate } from './migrations.js'
 import type { Settings } from './options.js'
-import { probeChannel, probeRights, probeSession, secondOf, warnAboutPool } from './probe.js'
+import { probeChannel, probeRights, probeSession, probeWrites, secondOf, warnAboutPool } from './probe.js'
 import { skipAfter } from './schedule.js'
 import { statements } from './sql.js'
 import type { BackfillAnswer, BackfillOptions, HourlySync, LastLook, RunOnceResult, Status, TriggerAnswer } from './types.js'
@@ -245,6 +245,7 @@ function createPreparation (settings: Settings, { pool }: PoolGate, clock: Clock
     async prepare ({ client }, isForLock) {
       if (isForLock && !ready.session) {
         await probeSession(client, second, channel, clock)
+        await probeWrites(client)
         ready.session = true
       }
       if (!ready.tables) {

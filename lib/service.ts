@@ -52,6 +52,7 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
   const lookLog = createLookLog(settings, log)
   let opened: Opened | undefined
   let loop: Loop | undefined
+  let started = false // ever
   let lastLook: LastLook | null = null
   let closeBy: number | undefined
   const closed = new AbortController()
@@ -139,12 +140,15 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
     if (settings.missing.length > 0) return `not configured: ${settings.missing.join(', ')}`
     if (closeBy !== undefined) return 'closing'
     if (opened === undefined) return 'not ready'
-    return settings.enabled ? 'stopped' : 'not enabled'
+    if (started) return 'stopped'
+    if (settings.switchedOff) return 'FASTIFY_HOURLY_SYNC_LOOP is off'
+    return settings.enabled ? 'not listening' : 'not enabled'
   }
 
   function start (): void {
     const { runner } = parts()
     if (loop !== undefined || closeBy !== undefined || settings.missing.length > 0) return
+    started = true
     loop = startLoop({ settings, clock, attempt: runner.attempt, looked, chance: Math.random })
   }
 

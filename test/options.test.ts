@@ -17,6 +17,7 @@ t.test('without options the defaults are these', async t => {
     lockName: 'orders',
     sync,
     enabled: false,
+    switchedOff: false,
     missing: [],
     start: 'ready',
     startupDelay: 90_000,
@@ -210,6 +211,7 @@ t.test('the environment', async t => {
     [true, { FASTIFY_HOURLY_SYNC_LOOP: '' }, true]
   ]
   for (const [enabled, environment, on] of table) t.equal(parse({ enabled }, environment).enabled, on, `enabled: ${enabled} with ${JSON.stringify(environment)} is ${on}`)
+  for (const enabled of [true, false]) t.equal(parse({ enabled }, { FASTIFY_HOURLY_SYNC_LOOP: 'off' }).switchedOff, enabled, `enabled: ${enabled} is ${enabled ? '' : 'not '}what it has switched off`)
   t.equal(parseOptions({ name: 'orders', sync }).enabled, process.env.AUTO_SYNC === 'true', 'is that of the process unless given')
 })
 

@@ -102,7 +102,7 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
     const { runner, history } = parts()
     const own = runner.current
     const holder = own?.holder ?? await history.look(HOLDER_LIMIT).then(seen => seen.holder, () => null)
-    if (holder !== null) return { started: false, reason, holder, ...(holder.runId === null && { message: 'the lock is held by a session that has noted no run of this sync' }) }
+    if (holder !== null) return { started: false, reason, holder, ...(holder.runId === null && { message: 'the lock is held by a session that has noted no run of this sync: one is about to begin, or something else has the lock' }) }
     return { started: false, reason, ...(own?.over === true && { message: 'the function of the run before has not settled in this process' }) }
   }
 

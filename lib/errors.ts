@@ -72,13 +72,17 @@ export const FST_HOURLY_SYNC_UNAVAILABLE = createError<[string, number]>(
 export const FST_HOURLY_SYNC_POOLED = createError<[string, { cause: unknown }?]>(
   'FST_HOURLY_SYNC_POOLED', "a transaction pooler stands between this process and PostgreSQL (%s), session locks do not hold through it: give a direct connection in the option 'lock'")
 
-/** The server is a read-only replica. Outcome `refused`. */
-export const FST_HOURLY_SYNC_READ_ONLY = createError<[{ cause: unknown }?]>(
-  'FST_HOURLY_SYNC_READ_ONLY', 'the database is a read-only replica, whose locks are its own: connect to the primary')
+/** The database takes no writes: it is a replica, or its transactions are read-only by default. Outcome `refused`. */
+export const FST_HOURLY_SYNC_READ_ONLY = createError<[string, { cause: unknown }?]>(
+  'FST_HOURLY_SYNC_READ_ONLY', 'the database takes no writes: %s')
 
 /** The tables are missing or older than the code, and the plugin may not or cannot make them. Outcome `refused`. */
 export const FST_HOURLY_SYNC_SCHEMA = createError<[string, string, number, string, { cause: unknown }?]>(
   'FST_HOURLY_SYNC_SCHEMA', "the tables in schema '%s' are %s, version %d is needed and %s: run the SQL of migrationSql() as a role that may")
+
+/** Something else has the name of a table of the plugin, which touches nothing of it. Outcome `refused`. */
+export const FST_HOURLY_SYNC_SCHEMA_TAKEN = createError<[string, string, { cause: unknown }?]>(
+  'FST_HOURLY_SYNC_SCHEMA_TAKEN', "schema '%s' has %s, which is not this plugin's and is left as it is: give the plugin a schema of its own in the option 'schema'")
 
 /** The role lacks a right that the tables of the plugin need. Outcome `refused`. */
 export const FST_HOURLY_SYNC_RIGHTS = createError<[string, string, { cause: unknown }?]>(

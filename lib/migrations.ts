@@ -1,5 +1,6 @@
 import type { QueryConfig } from 'pg'
-import { FST_HOURLY_SYNC_READ_ONLY, FST_HOURLY_SYNC_SCHEMA } from './errors.js'
+import { FST_HOURLY_SYNC_READ_ONLY, FST_HOURLY_SYNC_SCHEMA, FST_HOURLY_SYNC_SCHEMA_TAKEN } from './errors.js'
+import { asError, messageOf } from './failure.js'
 import { lockKey } from './lock-key.js'
 import { identifier, ours } from './sql.js'
 
@@ -78,13 +79,14 @@ interface Connection {
  * the other, and find the work done.
  *
  * @param allowed - whether tables may be made and upgraded
- * @throws FST_HOURLY_SYNC_SCHEMA when they are missing or old and may not, or cannot, be made
+ * @throws FST_HOURLY_SYNC_SCHEMA when they are missing or old and may not, or cannot, be made, or are not all there
+ * @throws FST_HOURLY_SYNC_SCHEMA_TAKEN when something else has a name that they need; it is left as it is
  * @throws FST_HOURLY_SYNC_READ_ONLY on a replica
  */
 export async function migrate (connection: Connection, schemaName: string, allowed: boolean): Promise<void> {
   const { replica, version: found } = await inspect(connection, schemaName)
   let version = found
-  if (replica) throw new FST_HOURLY_SYNC_READ_ONLY()
+  if (replica) throw new FST_HOURLY_SYNC_READ_ONLY('it is a read-only replica, whose locks are its own: connect to the primary')
   if (version >= VERSION) return
   const state = version === 0 ? 'missing' : `of version ${version}`
   if (!allowed) throw new FST_HOURLY_SYNC_SCHEMA(schemaName, state, VERSION, "'migrate' is off")
@@ -92,10 +94,20 @@ export async function migrate (connection: Connection, schemaName: string, allow
     while (version < VERSION) version = await apply(connection, schemaName, version + 1)
   } catch (cause) {
     await connection.query('rollback').catch(() => {}) // a dead connection has
-    if ((cause as { code?: string }).code !== '42501') throw cause
-    throw new FST_HOURLY_SYNC_SCHEMA(schemaName, state, VERSION, 'this role may not create them', { cause })
+    const { code = '' } = cause as { code?: string }
+    if (taken.has(code)) throw new FST_HOURLY_SYNC_SCHEMA_TAKEN(schemaName, `something (${messageOf(asError(cause))})`, { cause })
+    if (!lasting.test(code)) throw cause
+    const why = code === '42501' ? 'this role may not create them' : `they cannot be made (${messageOf(asError(cause))})`
+    throw new FST_HOURLY_SYNC_SCHEMA(schemaName, state, VERSION, why, { cause })
   }
 }
+
+/**
+ * SQLSTATEs of names that are in use, 42P07 by a relation and 42710 by a type; and those that do not pass by themselves: of class 42 (rules of access and
+ * syntax), 0A (not supported) and P0 (raised by a trigger).
+ */
+const taken = new Set(['42P07', '42710'])
+const lasting = /^(?:42|0A|P0)/
 
 /** Takes one step, or waits for who is taking it. Returns the version that is there then. */
 async function apply (connection: Connection, schemaName: string, version: number): Promise<number> {
@@ -121,17 +133,36 @@ async function apply (connection: Connection, schemaName: string, version: numbe
 
 interface Inspection { schema: boolean, present: boolean, replica: boolean, version: number }
 
-/** Reads the catalogs as tables: `to_regclass` and its like look in a cache that a wait for an advisory lock does not refresh. */
+/** By what our tables are told from others of the same name: columns of the first version, and their types. */
+const signs = `values ('migration', 'version', 'integer'), ('migration', 'applied_at', 'timestamp with time zone'),
+      ('sync', 'deaths', 'integer'), ('sync', 'watermark', 'timestamp with time zone'),
+      ('run', 'window_end', 'timestamp with time zone'), ('run', 'worker', 'text')`
+
+/**
+ * Reads the catalogs as tables: `to_regclass` and its like look in a cache that a wait for an advisory lock does not refresh.
+ *
+ * @throws FST_HOURLY_SYNC_SCHEMA_TAKEN when tables of these names are there that are not ours
+ * @throws FST_HOURLY_SYNC_SCHEMA when not all of ours are there: they are made together
+ */
 async function inspect (connection: Connection, schemaName: string): Promise<Inspection> {
-  const { rows: [found] } = await connection.query(ours(
-    `select exists (select from pg_namespace where nspname = $1::text) as schema,
-      exists (
-        select from pg_class c
-        join pg_namespace n on n.oid = c.relnamespace
-        where n.nspname = $1::text and c.relname = 'migration'
-      ) as present,
-      pg_is_in_recovery() as replica`, [schemaName]))
+  const { rows: [{ foreign, missing, ...found }] } = await connection.query(ours(
+    `with named as (
+      select signs.name, bool_or(c.oid is not null) as present, bool_and(a.attname is not null) as ours
+      from (${signs}) as signs (name, column_name, type)
+      left join pg_namespace n on n.nspname = $1::text
+      left join pg_class c on c.relnamespace = n.oid and c.relname = signs.name
+      left join pg_attribute a on a.attrelid = c.oid and a.attname = signs.column_name and format_type(a.atttypid, null) = signs.type and not a.attisdropped
+      group by signs.name
+    )
+    select exists (select from pg_namespace where nspname = $1::text) as schema,
+      bool_or(present) as present,
+      string_agg(quote_literal(name), ', ' order by name) filter (where present and not ours) as foreign,
+      string_agg(name || ' does not exist', ', ' order by name) filter (where not present) as missing,
+      pg_is_in_recovery() as replica
+    from named`, [schemaName]))
+  if (foreign !== null) throw new FST_HOURLY_SYNC_SCHEMA_TAKEN(schemaName, foreign)
   if (!found.present) return { ...found, version: 0 }
+  if (missing !== null) throw new FST_HOURLY_SYNC_SCHEMA(schemaName, `incomplete (${missing})`, VERSION, "what is there is left as it is (if it is not this plugin's, give another name in the option 'schema')")
   const { rows: [newest] } = await connection.query(ours(`select coalesce(max(version), 0)::int as version from ${identifier(schemaName)}.migration`))
   return { ...found, version: newest.version }
 }

@@ -11,6 +11,8 @@ export interface Settings {
   readonly lockName: string
   readonly sync: SyncFunction
   readonly enabled: boolean
+  /** Whether it would be enabled, but for the environment. */
+  readonly switchedOff: boolean
   readonly missing: readonly string[]
   readonly start: 'ready' | 'listen'
   readonly startupDelay: number
@@ -68,6 +70,8 @@ export function parseOptions (options: HourlySyncOptions, environment: NodeJS.Pr
   refuseUnknown(Object.fromEntries(Object.entries(options).filter(([name]) => !fastifys.includes(name))), optionNames, '')
 
   const name = key('name', options.name)
+  const enabled = options.enabled === undefined ? environment.AUTO_SYNC === 'true' : bool('enabled', options.enabled)
+  const off = environment.FASTIFY_HOURLY_SYNC_LOOP === 'off'
   const every = time('every', options.every, '1h', 1_000)
   const offset = time('offset', options.offset, 0)
   if (offset >= every) throw invalid('offset', `less than 'every' (${every} ms)`, options.offset)
@@ -80,7 +84,8 @@ export function parseOptions (options: HourlySyncOptions, environment: NodeJS.Pr
     name,
     lockName: options.lockName === undefined ? name : key('lockName', options.lockName),
     sync: fn('sync', options.sync) as SyncFunction,
-    enabled: loopOn(options.enabled, environment),
+    enabled: enabled && !off,
+    switchedOff: enabled && off,
     missing: missing(options.requires),
     start: oneOf('start', options.start, ['ready', 'listen']),
     startupDelay: time('startupDelay', options.startupDelay, '90s'),
@@ -121,14 +126,10 @@ function key (option: string, value: unknown): string {
 
 function schema (value: unknown): string {
   const name = key('schema', value)
+  if (name.startsWith('pg_')) throw invalid('schema', "a name that does not begin with 'pg_', which PostgreSQL keeps for itself", value)
   // PostgreSQL cuts longer names, and two of them would then be one
   if (Buffer.byteLength(name) > 63) throw invalid('schema', 'at most 63 bytes long', value)
   return name
-}
-
-function loopOn (value: unknown, environment: NodeJS.ProcessEnv): boolean {
-  const enabled = value === undefined ? environment.AUTO_SYNC === 'true' : bool('enabled', value)
-  return enabled && environment.FASTIFY_HOURLY_SYNC_LOOP !== 'off'
 }
 
 function missing (requires: unknown): readonly string[] {

@@ -2,9 +2,9 @@ import type { FastifyBaseLogger } from 'fastify'
 import { randomBytes } from 'node:crypto'
 import pg, { type ClientBase, type ClientConfig, type Pool } from 'pg'
 import { type Clock, wait } from './clock.js'
-import { FST_HOURLY_SYNC_POOLED, FST_HOURLY_SYNC_RIGHTS } from './errors.js'
+import { FST_HOURLY_SYNC_POOLED, FST_HOURLY_SYNC_READ_ONLY, FST_HOURLY_SYNC_RIGHTS } from './errors.js'
 import type { Settings } from './options.js'
-import { backendPid, busyFor, identifier, missingRights, ours } from './sql.js'
+import { backendPid, busyFor, identifier, missingRights, ours, readOnly } from './sql.js'
 
 /** How long a notification may take to be heard, milliseconds; on a session of one's own it takes well under ten. */
 const HEARD = 2_000
@@ -109,6 +109,18 @@ export function secondOf (pool: Pool, lock: ClientConfig | undefined): Second {
 export async function probeRights (client: ClientBase, schema: string): Promise<void> {
   const { rows } = await client.query<{ missing: string }>(ours(missingRights, [identifier(schema)]))
   if (rows.length > 0) throw new FST_HOURLY_SYNC_RIGHTS(schema, rows.map(row => row.missing).join(', '))
+}
+
+/**
+ * Whether a primary takes writes of this session; a replica, which takes none, is found by who looks for the tables.
+ *
+ * @throws FST_HOURLY_SYNC_READ_ONLY when its transactions are read-only by default
+ */
+export async function probeWrites (client: ClientBase): Promise<void> {
+  const { rows: [row] } = await client.query<{ primary: boolean, readonly: boolean }>(ours(readOnly))
+  if (row!.primary && row!.readonly) {
+    throw new FST_HOURLY_SYNC_READ_ONLY('its transactions are read-only by default (default_transaction_read_only): turn that off for this role and database')
+  }
 }
 
 /** What is worth a warning about a pool, at boot and without asking the database. */

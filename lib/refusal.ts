@@ -1,4 +1,4 @@
-import { FST_HOURLY_SYNC_POOLED, FST_HOURLY_SYNC_READ_ONLY, FST_HOURLY_SYNC_RIGHTS, FST_HOURLY_SYNC_SCHEMA } from './errors.js'
+import { FST_HOURLY_SYNC_POOLED, FST_HOURLY_SYNC_READ_ONLY, FST_HOURLY_SYNC_RIGHTS, FST_HOURLY_SYNC_SCHEMA, FST_HOURLY_SYNC_SCHEMA_TAKEN } from './errors.js'
 import { asError, messageOf, redact } from './failure.js'
 import { VERSION } from './migrations.js'
 
@@ -12,13 +12,14 @@ export interface Refusal {
 }
 
 /**
- * SQLSTATEs that say the tables are not as this code needs them: 42P01 no such table, 42703 no such column, 3F000 no such schema.
+ * SQLSTATEs that say the tables are not as this code needs them, for of its statements there is nothing else to be said: class 42 (no such table,
+ * column or function, another type), and 3F000, no such schema.
  *
  * @see https://www.postgresql.org/docs/current/errcodes-appendix.html
  */
-const absent = new Set(['42P01', '42703', '3F000'])
+const unfit = /^(?:42|3F000$)/
 
-const ours = [FST_HOURLY_SYNC_POOLED, FST_HOURLY_SYNC_READ_ONLY, FST_HOURLY_SYNC_RIGHTS, FST_HOURLY_SYNC_SCHEMA]
+const ours = [FST_HOURLY_SYNC_POOLED, FST_HOURLY_SYNC_READ_ONLY, FST_HOURLY_SYNC_RIGHTS, FST_HOURLY_SYNC_SCHEMA, FST_HOURLY_SYNC_SCHEMA_TAKEN]
 
 /** Tells what an error of a look means. Everything that is not known as a refusal is expected to pass. */
 export function refusal (thrown: unknown, schema: string, further: readonly RegExp[] = []): Refusal {
@@ -33,9 +34,9 @@ export function refusal (thrown: unknown, schema: string, further: readonly RegE
 function meaning (error: Error, schema: string): Error {
   const { code } = error as { code?: string }
   if (code === undefined) return error
-  if (absent.has(code)) return new FST_HOURLY_SYNC_SCHEMA(schema, `incomplete (${error.message})`, VERSION, 'they are looked at again with the next look', { cause: error })
   if (code === '42501') return new FST_HOURLY_SYNC_RIGHTS(schema, error.message, { cause: error })
-  // 25006: also where the role's transactions are read-only by default
-  if (code === '25006') return new FST_HOURLY_SYNC_READ_ONLY({ cause: error })
+  if (unfit.test(code)) return new FST_HOURLY_SYNC_SCHEMA(schema, `not what they should be (${error.message})`, VERSION, 'they are looked at again with the next look', { cause: error })
+  // which of the two it is, is found by the next look
+  if (code === '25006') return new FST_HOURLY_SYNC_READ_ONLY(`${error.message}, as on a replica or with default_transaction_read_only`, { cause: error })
   return error
 }

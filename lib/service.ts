@@ -16,7 +16,7 @@ import { type Loop, startLoop } from './loop.js'
 import { createLookLog } from './look-log.js'
 import { migrate } from './migrations.js'
 import type { Settings } from './options.js'
-import { probeChannel, probeRights, probeSession, secondOf, warnAboutPool } from './probe.js'
+import { probeChannel, probeRights, probeSession, probeWrites, secondOf, warnAboutPool } from './probe.js'
 import { skipAfter } from './schedule.js'
 import { MOST, statements } from './sql.js'
 import type { BackfillAnswer, BackfillOptions, HourlySync, LastLook, RunOnceResult, Status, TriggerAnswer } from './types.js'
@@ -52,6 +52,7 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
   const lookLog = createLookLog(settings, log)
   let opened: Opened | undefined
   let loop: Loop | undefined
+  let started = false // ever
   let lastLook: LastLook | null = null
   let closeBy: number | undefined
   const closed = new AbortController()
@@ -105,7 +106,7 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
     const { runner, history } = parts()
     const own = runner.current
     const holder = own?.holder ?? await history.look(HOLDER_LIMIT).then(seen => seen.holder, () => null)
-    if (holder !== null) return { started: false, reason, holder, ...(holder.runId === null && { message: 'the lock is held by a session that has noted no run of this sync' }) }
+    if (holder !== null) return { started: false, reason, holder, ...(holder.runId === null && { message: 'the lock is held by a session that has noted no run of this sync: one is about to begin, or something else has the lock' }) }
     return { started: false, reason, ...(own?.over === true && { message: 'the function of the run before has not settled in this process' }) }
   }
 
@@ -145,12 +146,15 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
     if (settings.missing.length > 0) return `not configured: ${settings.missing.join(', ')}`
     if (closeBy !== undefined) return 'closing'
     if (opened === undefined) return 'not ready'
-    return settings.enabled ? 'stopped' : 'not enabled'
+    if (started) return 'stopped'
+    if (settings.switchedOff) return 'FASTIFY_HOURLY_SYNC_LOOP is off'
+    return settings.enabled ? 'not listening' : 'not enabled'
   }
 
   function start (): void {
     const { runner } = parts()
     if (loop !== undefined || closeBy !== undefined || settings.missing.length > 0) return
+    started = true
     loop = startLoop({ settings, clock, attempt: runner.attempt, looked, chance: Math.random })
   }
 
@@ -252,6 +256,7 @@ function createPreparation (settings: Settings, { pool }: PoolGate, clock: Clock
     async prepare ({ client }, isForLock) {
       if (isForLock && !ready.session) {
         await probeSession(client, second, channel, clock)
+        await probeWrites(client)
         ready.session = true
       }
       if (!ready.tables) {

@@ -27,6 +27,7 @@ const codes = [
   'FST_HOURLY_SYNC_ROUTES_UNGUARDED',
   'FST_HOURLY_SYNC_RUN_ENDED',
   'FST_HOURLY_SYNC_SCHEMA',
+  'FST_HOURLY_SYNC_SCHEMA_TAKEN',
   'FST_HOURLY_SYNC_TIMEOUT',
   'FST_HOURLY_SYNC_TRANSACTION_ENDED',
   'FST_HOURLY_SYNC_UNANSWERED',
@@ -72,7 +73,7 @@ t.test('the error that was behind it is its cause', async t => {
   const cause = new Error('terminated')
   t.equal(new errors.FST_HOURLY_SYNC_LOCK_LOST('terminated', { cause }).cause, cause)
   t.equal(new errors.FST_HOURLY_SYNC_UNOBSERVED('query', { cause }).cause, cause)
-  t.equal(new errors.FST_HOURLY_SYNC_READ_ONLY({ cause }).cause, cause)
+  t.equal(new errors.FST_HOURLY_SYNC_READ_ONLY('it is a replica', { cause }).cause, cause)
 })
 
 t.test('a percent sign in what it was given is left as it is', async t => {

@@ -241,7 +241,7 @@ async function die (stage: Stage, mark: object = {}): Promise<string> {
   const { rows: [{ id }] } = await stage.query(`
     insert into ${stage.schema}.sync as s (name, lock_key, every, "offset", started)
     select $1, 0, 3600000, 0, jsonb_build_object('id', gen_random_uuid(), 'slot', $2::bigint, 'trigger', 'schedule', 'slice', 1, 'slices', 1, 'attempt', 1,
-      'since', null, 'until', $2::bigint + 5, 'host', 'gone', 'pid', 4711, 'at', $2::bigint + 5) || $3
+      'since', null, 'until', $2::bigint + 5, 'host', 'gone', 'pid', 4711, 'at', $2::bigint + 5, 'backend', 1, 'connected', '1741600800.000001') || $3
     on conflict (name, target) do update set started = excluded.started
     returning started->>'id' as id`, [stage.name, Date.parse('2025-03-10T10:00:00Z'), mark])
   return id

@@ -120,8 +120,8 @@ t.test('in a schema that exists already, tables are made in it', async t => {
 t.test('nothing of a migration that fails stays, and the session is in no transaction', async t => {
   const client = await connect(t, shared)
   await client.query('create schema failing')
-  await client.query('create table failing.run (unrelated int)')
-  await t.rejects(migrate(client, 'failing', true), { code: '42P07' })
+  await client.query('create table failing.unrelated (x int); create index run_slot on failing.unrelated (x)')
+  await t.rejects(migrate(client, 'failing', true), { code: 'FST_HOURLY_SYNC_SCHEMA_TAKEN', cause: { code: '42P07' } })
   t.equal(client.getTransactionStatus(), 'I')
   t.equal((await client.query("select to_regclass('failing.migration') as found")).rows[0].found, null)
 })
@@ -279,6 +279,46 @@ t.test('the outcome of a database without tables is one that a later look gets o
   t.match(await service.runOnce(), { outcome: 'refused', reason: /are missing/ })
   await server.query(migrationSql(), [], database)
   t.match(await service.runOnce(), { outcome: 'succeeded' })
+})
+
+const others: Array<[what: string, sql: string, reason: RegExp]> = [
+  ['migration', 'create table migration (version int, name text)', /schema 'public' has 'migration', which is not this plugin's/],
+  ['migration, which has columns of ours and no rows', 'create table migration (version int primary key, applied_at timestamptz)', /are incomplete \(run does not exist, sync does not exist\)/],
+  ['run', 'create table run (id uuid primary key, name text, state text)', /schema 'public' has 'run', which/],
+  ['run and sync', 'create table run (x int); create view sync as select 1 as x', /schema 'public' has 'run', 'sync', which/],
+  ['an index of a name of ours', 'create table mine (x int); create index run_slot on mine (x)', /schema 'public' has something \(relation "run_slot" already exists\), which/],
+  ['a type of a name of ours', 'create type sync as enum (\'a\')', /schema 'public' has something \(type "sync" already exists\), which/]
+]
+for (const [what, sql, reason] of others) {
+  t.test(`a schema in which something else has ${what} is refused, and left as it is`, async t => {
+    const database = await server.database()
+    const client = await connect(t, database)
+    await client.query(sql)
+    const contents = async (): Promise<unknown> => (await client.query("select relname, relkind, relfilenode from pg_class where relnamespace = 'public'::regnamespace order by 1")).rows
+    const before = await contents()
+    const service = serve(t, database, 'postgres', { schema: 'public' })
+    for (let look = 0; look < 2; look++) t.match(await service.runOnce(), { outcome: 'refused', reason })
+    t.strictSame(await contents(), before)
+    if (what.startsWith('migration')) t.strictSame((await client.query('select * from migration')).rows, [])
+  })
+}
+
+t.test('tables that cannot be made, for whatever reason the database has, are refused with it', async t => {
+  const database = await server.database()
+  const client = await connect(t, database)
+  await client.query(`create function no() returns event_trigger language plpgsql as 'begin raise exception $a$ask the owner$a$; end';
+    create event trigger no on ddl_command_start when tag in ('CREATE TABLE') execute function no()`)
+  t.match(await serve(t, database, 'postgres').runOnce(), { outcome: 'refused', reason: /are missing, version \d+ is needed and they cannot be made \(ask the owner\)/ })
+  t.equal((await client.query("select to_regnamespace('hourly_sync') as found")).rows[0].found, null)
+})
+
+t.test('a primary whose transactions are read-only by default is no replica', async t => {
+  for (const made of [false, true]) {
+    const database = await server.database()
+    if (made) await server.query(migrationSql(), [], database)
+    await server.query(`alter database ${database} set default_transaction_read_only to on`)
+    t.match(await serve(t, database, 'postgres').runOnce(), { outcome: 'refused', reason: /takes no writes: its transactions are read-only by default \(default_transaction_read_only\)/ })
+  }
 })
 
 t.test('a replica is refused, and works as soon as it is the primary', async t => { // the last: it is the server's own turn

@@ -17,6 +17,7 @@ t.test('without options the defaults are these', async t => {
     lockName: 'orders',
     sync,
     enabled: false,
+    switchedOff: false,
     missing: [],
     start: 'ready',
     startupDelay: 90_000,
@@ -119,6 +120,7 @@ const bad: Array<[option: string, value: unknown]> = [
   ...['name', 'lockName', 'schema'].flatMap(option => ['x'.repeat(101), 'a\nb', 'a\0', '\x7f', '\ud83d', '\x85'].map((value): [string, unknown] => [option, value])),
   ['schema', 's'.repeat(64)],
   ['schema', '주'.repeat(22)],
+  ['schema', 'pg_sync'],
   ...choices.flatMap(option => ['', 'RUN', 'never', null, 0, false, {}].map((value): [string, unknown] => [option, value])),
   ...functions.flatMap(option => [null, 'x', {}, true].map((value): [string, unknown] => [option, value])),
   ['name', undefined],
@@ -146,6 +148,7 @@ t.test('a message says what was expected and what came', async t => {
   t.throws(() => parse({ every: '1h30m' }), { message: "option 'every' should be milliseconds or a number with a unit such as '90s', '10m' or '1h', instead got '1h30m'" })
   t.throws(() => parse({ every: 500 }), { message: "option 'every' should be at least 1000 ms, instead got 500" })
   t.throws(() => parse({ every: '10s', offset: '10s' }), { message: "option 'offset' should be less than 'every' (10000 ms), instead got '10s'" })
+  t.throws(() => parse({ schema: 'pg_sync' }), { message: "option 'schema' should be a name that does not begin with 'pg_', which PostgreSQL keeps for itself, instead got 'pg_sync'" })
   t.throws(() => parse({ start: 'boot' }), { message: "option 'start' should be 'ready' or 'listen', instead got 'boot'" })
   t.throws(() => parse({ enabled: 'true' }), { message: "option 'enabled' should be true or false, instead got 'true'" })
 })
@@ -210,6 +213,7 @@ t.test('the environment', async t => {
     [true, { FASTIFY_HOURLY_SYNC_LOOP: '' }, true]
   ]
   for (const [enabled, environment, on] of table) t.equal(parse({ enabled }, environment).enabled, on, `enabled: ${enabled} with ${JSON.stringify(environment)} is ${on}`)
+  for (const enabled of [true, false]) t.equal(parse({ enabled }, { FASTIFY_HOURLY_SYNC_LOOP: 'off' }).switchedOff, enabled, `enabled: ${enabled} is ${enabled ? '' : 'not '}what it has switched off`)
   t.equal(parseOptions({ name: 'orders', sync }).enabled, process.env.AUTO_SYNC === 'true', 'is that of the process unless given')
 })
 

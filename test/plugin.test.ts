@@ -245,9 +245,23 @@ t.test('a loop that waits for listen does not start under inject', async t => {
   const stage = await setStage(t, cluster)
   const { app, sync } = await stage.host({ enabled: true, start: 'listen' })
   await app.inject('/')
-  t.match(await sync.status(), { enabled: false, disabledBecause: 'stopped' })
+  t.match(await sync.status(), { enabled: false, disabledBecause: 'not listening' })
   await app.listen({ port: 0, host: '127.0.0.1' })
   t.match(await sync.status(), { enabled: true })
+  sync.stop()
+  t.match(await sync.status(), { enabled: false, disabledBecause: 'stopped' })
+})
+
+t.test('a loop that the environment has switched off says so, until it is started by hand', async t => {
+  process.env.FASTIFY_HOURLY_SYNC_LOOP = 'off'
+  t.teardown(() => { delete process.env.FASTIFY_HOURLY_SYNC_LOOP })
+  const stage = await setStage(t, cluster)
+  const { sync } = await stage.host({ enabled: true })
+  t.match(await sync.status(), { enabled: false, disabledBecause: 'FASTIFY_HOURLY_SYNC_LOOP is off' })
+  sync.start()
+  t.match(await sync.status(), { enabled: true, disabledBecause: null })
+  sync.stop()
+  t.match(await sync.status(), { enabled: false, disabledBecause: 'stopped' })
 })
 
 t.test('starting twice starts one loop, and stopping twice stops it', async t => {

@@ -1,5 +1,5 @@
 import t from 'tap'
-import { FST_HOURLY_SYNC_POOLED, FST_HOURLY_SYNC_READ_ONLY, FST_HOURLY_SYNC_RIGHTS, FST_HOURLY_SYNC_SCHEMA, FST_HOURLY_SYNC_UNAVAILABLE } from '../lib/errors.js'
+import { FST_HOURLY_SYNC_POOLED, FST_HOURLY_SYNC_READ_ONLY, FST_HOURLY_SYNC_RIGHTS, FST_HOURLY_SYNC_SCHEMA, FST_HOURLY_SYNC_SCHEMA_TAKEN, FST_HOURLY_SYNC_UNAVAILABLE } from '../lib/errors.js'
 import { unknown } from '../lib/history.js'
 import { createLookLog } from '../lib/look-log.js'
 import { parseOptions } from '../lib/options.js'
@@ -12,10 +12,13 @@ const table: Array<[title: string, thrown: unknown, outcome: 'refused' | 'unavai
   ['no such table', state('42P01'), 'refused', 'FST_HOURLY_SYNC_SCHEMA'],
   ['no such column', state('42703'), 'refused', 'FST_HOURLY_SYNC_SCHEMA'],
   ['no such schema', state('3F000'), 'refused', 'FST_HOURLY_SYNC_SCHEMA'],
+  ['a column of another type', state('42804'), 'refused', 'FST_HOURLY_SYNC_SCHEMA'],
+  ['a function that is not there', state('42883'), 'refused', 'FST_HOURLY_SYNC_SCHEMA'],
+  ['a schema of something else', new FST_HOURLY_SYNC_SCHEMA_TAKEN('public', 'a table run'), 'refused', 'FST_HOURLY_SYNC_SCHEMA_TAKEN'],
   ['a missing right', state('42501'), 'refused', 'FST_HOURLY_SYNC_RIGHTS'],
   ['a read-only transaction', state('25006'), 'refused', 'FST_HOURLY_SYNC_READ_ONLY'],
   ['a pooler', new FST_HOURLY_SYNC_POOLED('pids differ'), 'refused', 'FST_HOURLY_SYNC_POOLED'],
-  ['a replica', new FST_HOURLY_SYNC_READ_ONLY(), 'refused', 'FST_HOURLY_SYNC_READ_ONLY'],
+  ['a replica', new FST_HOURLY_SYNC_READ_ONLY('it is one'), 'refused', 'FST_HOURLY_SYNC_READ_ONLY'],
   ['rights', new FST_HOURLY_SYNC_RIGHTS('s', 'no'), 'refused', 'FST_HOURLY_SYNC_RIGHTS'],
   ['an old schema', new FST_HOURLY_SYNC_SCHEMA('s', 'missing', 1, 'no'), 'refused', 'FST_HOURLY_SYNC_SCHEMA'],
   ['no connection in time', new FST_HOURLY_SYNC_UNAVAILABLE('a connection', 10), 'unavailable', 'FST_HOURLY_SYNC_UNAVAILABLE'],

@@ -344,7 +344,7 @@ t.test('a question of one app is not called off when another on the same pool cl
   await client.query(`begin; lock table ${stage.schema}.run in access exclusive mode`)
   const mine = t.rejects(one.sync.runs(), { code: 'FST_HOURLY_SYNC_CLOSING' })
   const theirs = other.sync.runs()
-  await until(async () => (await stage.query("select from pg_stat_activity where wait_event_type = 'Lock' and application_name like 'hourly-sync:' || $1 || '%'", [stage.name.slice(0, 20)])).rowCount === 2)
+  await until(async () => (await stage.query("select from pg_stat_activity where wait_event_type = 'Lock' and application_name = $1", [stage.poolConfig.application_name])).rowCount === 2)
   await one.app.close()
   await mine
   await t.rejects(one.sync.runs(), { code: 'FST_HOURLY_SYNC_CLOSING' }, 'nothing more is asked')

@@ -88,8 +88,12 @@ export interface SlotList {
 export interface Status {
   name: string
   target: string
-  /** Whether the loop of *this* process is on, and if not why. */
+  /** Whether the loop of *this* process is on. */
   enabled: boolean
+  /**
+   * If not, why: `not configured: ` and what is missing, `closing`, `not ready`, `stopped` (by `stop()`), `FASTIFY_HOURLY_SYNC_LOOP is off`,
+   * `not listening` (yet, with `start: 'listen'`), `not enabled`.
+   */
   disabledBecause: string | null
   syncing: boolean
   holder: Holder | null

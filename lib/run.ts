@@ -1,9 +1,10 @@
+import { setMaxListeners } from 'node:events'
 import { createAnnouncer, tidy } from './announce.js'
 import type { Started } from './begin.js'
 import type { Context } from './context.js'
 import { wait, waitSteadily } from './clock.js'
 import { type Ended, type Failure, nothing, recordEnd, type Verdict } from './ending.js'
-import { FST_HOURLY_SYNC_TIMEOUT } from './errors.js'
+import { FST_HOURLY_SYNC_RUN_ENDED, FST_HOURLY_SYNC_TIMEOUT } from './errors.js'
 import { checkpoint } from './checkpoint.js'
 import { asError, errorRecord } from './failure.js'
 import { createFacade } from './facade.js'
@@ -55,6 +56,8 @@ export function conduct ({ context, session, started }: Parts): Conducted {
   const log = context.log.child({ run: begun.id, slot: begun.slot === null ? null : new Date(begun.slot).toISOString(), trigger: begun.trigger })
   const abort = new AbortController()
   const over = new AbortController() // ends the watches
+  const waking = new AbortController() // ends what sleeps
+  setMaxListeners(0, abort.signal, waking.signal) // a host hands the one to as much as it likes, and may sleep as often beside each other
   const start = clock.elapsed()
   const lent = session.lend(abort.signal)
   let aborted: Failure | undefined
@@ -77,6 +80,7 @@ export function conduct ({ context, session, started }: Parts): Conducted {
     aborted = { state, error }
     log.debug({ state }, 'run aborted')
     abort.abort(error)
+    waking.abort()
   }
 
   /** Calls `fn` after `ms`, unless the run is over by then. */
@@ -107,9 +111,14 @@ export function conduct ({ context, session, started }: Parts): Conducted {
   async function played (): Promise<Settled> {
     const settled = await answer
     announcing.abort() // or it might take the session between here and the end
+    waking.abort()
     lent.seal()
     const left = await lent.settle()
     return 'error' in settled || left === undefined ? settled : { error: left }
+  }
+
+  async function sleep (ms: number): Promise<void> {
+    if (!await waitSteadily(clock, ms, waking.signal)) throw aborted?.error ?? new FST_HOURLY_SYNC_RUN_ENDED('sleep')
   }
 
   async function heartbeat (): Promise<void> {
@@ -176,8 +185,10 @@ export function conduct ({ context, session, started }: Parts): Conducted {
         progress = tidy(done, total)
         announce(progress)
       },
-      sleep: async ms => {
-        if (!await waitSteadily(clock, ms, abort.signal)) throw abort.signal.reason
+      sleep: ms => {
+        const slept = sleep(ms)
+        slept.catch(() => {}) // one that is awaited only after the next write, or never, must not end the process: nothing is lost by it
+        return slept
       }
     }
   }

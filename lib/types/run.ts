@@ -68,7 +68,7 @@ export interface SyncRun {
   readonly checkpoint: (reached: { until?: Date, cursor?: Json }) => Promise<void>
   /** How far the run is, for `status()`. */
   readonly progress: (done: number, total?: number) => void
-  /** Resolves after `ms`; rejects with `signal.reason` when the run is aborted. */
+  /** Resolves after `ms`; rejects with `signal.reason` when the run is aborted, and with `FST_HOURLY_SYNC_RUN_ENDED` when it has ended. May be left unawaited. */
   readonly sleep: (ms: number) => Promise<void>
 }
 

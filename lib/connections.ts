@@ -4,6 +4,7 @@ import { again } from './again.js'
 import { type Clock, within } from './clock.js'
 import { FST_HOURLY_SYNC_UNAVAILABLE } from './errors.js'
 import { logged } from './failure.js'
+import { guarded } from './log.js'
 import { ours } from './sql.js'
 
 /** How long a look may take to get a connection and its answer. Milliseconds. */
@@ -47,7 +48,7 @@ export interface PoolGate extends Source {
 }
 
 export function createPoolGate (pool: Pool, clock: Clock, log: FastifyBaseLogger): PoolGate {
-  listen(pool, log)
+  listen(pool, guarded(log))
   const permits = createPermits(Math.max(1, Math.floor((pool.options?.max ?? 10) / 2)))
 
   return {

@@ -125,7 +125,7 @@ export function conduct ({ context, session, started }: Parts): Conducted {
     while (await wait(clock, settings.heartbeat, over.signal)) await session.prove()
   }
 
-  /** Never rejects: what is not foreseen, a logger that throws say, must not leave the lock held and the process with a rejection. */
+  /** Never rejects: what is not foreseen, of a driver say, must not leave the lock held and the process with a rejection. */
   async function conclude (): Promise<Ended> {
     const ended = await carryOut().catch((thrown): Ended => {
       session.destroy()
@@ -151,7 +151,7 @@ export function conduct ({ context, session, started }: Parts): Conducted {
       stop('lock-lost', why)
       cut(why)
     })
-    heartbeat()
+    heartbeat().catch(error => session.lose(asError(error))) // what is not foreseen is no proof
     const settled = await Promise.race([played(), isCut])
     over.abort()
     announcing.abort()

@@ -13,6 +13,7 @@ import { createSlots, type Slots } from './slots.js'
 import { readings } from './sql/readings.js'
 import { lockKey } from './lock-key.js'
 import { type Loop, startLoop } from './loop.js'
+import { guarded } from './log.js'
 import { createLookLog } from './look-log.js'
 import { migrate } from './migrations.js'
 import type { Settings } from './options.js'
@@ -45,7 +46,7 @@ interface Opened {
 
 export function createService (settings: Settings, parent: FastifyBaseLogger, clock: Clock = systemClock): Service {
   const key = lockKey(settings.lockName)
-  const log = parent.child({ sync: settings.name, target: '' })
+  const log = guarded(parent).child({ sync: settings.name, target: '' })
   const lookLog = createLookLog(settings, log)
   let opened: Opened | undefined
   let loop: Loop | undefined

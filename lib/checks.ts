@@ -1,4 +1,5 @@
 import { inspect } from 'node:util'
+import type { Pool } from 'pg'
 import { duration } from './duration.js'
 import { FST_HOURLY_SYNC_INVALID_OPTION } from './errors.js'
 import { redact } from './failure.js'
@@ -65,6 +66,12 @@ export function time (option: string, value: unknown, preset: string | number, l
   if (ms < least) throw invalid(option, `at least ${least} ms`, value)
   if (ms > most) throw invalid(option, `at most ${most} ms`, value)
   return ms
+}
+
+/** Whether it is used as one: a single client is not, although it has most of the same methods. */
+export function isPool (value: unknown): value is Pool {
+  const { connect, query, on, listeners, totalCount } = (value ?? {}) as Partial<Pool>
+  return [connect, query, on, listeners].every(method => typeof method === 'function') && typeof totalCount === 'number'
 }
 
 export function text (option: string, value: unknown): string {

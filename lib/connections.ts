@@ -122,7 +122,7 @@ async function arrival (clock: Clock, connecting: Promise<PoolClient>, deadline:
   try {
     return await within(clock, connecting, { ms: deadline - clock.elapsed(), signal, late: late('getting a connection') })
   } catch (error) {
-    connecting.then(client => client.release(), () => {})
+    connecting.then(client => client.release()).catch(() => {})
     giveUp()
     throw error
   }
@@ -139,7 +139,11 @@ function lease (clock: Clock, client: PoolClient, deadline: number, after: () =>
   const once = (end: () => void): () => void => () => {
     if (over) return
     over = true
-    end()
+    try {
+      end()
+    } catch {
+      socketOf(client).destroy() // whoever does not take it back: a session that may hold the lock must not stay
+    }
     after()
   }
   return {

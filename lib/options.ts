@@ -1,5 +1,5 @@
 import type { ClientConfig, Pool } from 'pg'
-import { bool, fn, group, inWords, invalid, isObject, millisecondsOf, object, oneOf, refuseUnknown, text, time } from './checks.js'
+import { bool, fn, group, inWords, invalid, isObject, isPool, millisecondsOf, object, oneOf, refuseUnknown, text, time } from './checks.js'
 import { duration } from './duration.js'
 import { parseRoutes, type RouteSettings } from './http/options.js'
 import type { HourlySyncOptions, SyncFunction, SyncRun } from './types.js'
@@ -166,9 +166,6 @@ function patterns (value: unknown): readonly RegExp[] {
 }
 
 function pool (value: unknown): Pool {
-  const candidate = value as Partial<Pool> | null
-  if (typeof candidate?.connect !== 'function' || typeof candidate.query !== 'function' || typeof candidate.on !== 'function') {
-    throw invalid('pool', 'a pg.Pool', value)
-  }
-  return value as Pool
+  if (!isPool(value)) throw invalid('pool', 'a pg.Pool', value)
+  return value
 }

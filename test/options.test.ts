@@ -130,7 +130,7 @@ const bad: Array<[option: string, value: unknown]> = [
   ...[-1, 1.5, NaN, Infinity, '3', null, 1_001].map((value): [string, unknown] => ['retry.limit', value]),
   ...[null, 'x', 7, {}, [''], [/x*/], [/(?:)/y], [7], [null]].map((value): [string, unknown] => ['redact', value]),
   ...[null, 'x', 7, []].map((value): [string, unknown] => ['routes', value]),
-  ...[null, 'x', 7, {}, { connectionString: 'x' }, { connect () {} }, { connect () {}, query () {} }].map((value): [string, unknown] => ['pool', value])
+  ...[null, 'x', 7, {}, { connectionString: 'x' }, { connect () {} }, { connect () {}, query () {} }, { connect () {}, query () {}, on () {} }, new pg.Client()].map((value): [string, unknown] => ['pool', value])
 ]
 for (const [option, value] of bad) {
   const [outer, inner] = option.split('.') as [string, string?]

@@ -26,7 +26,8 @@ const refused: Array<[string, any, RegExp]> = [
   ['an option of a wrong type', { name: 'a', sync, enabled: 'true' }, /'enabled'.*true or false.*'true'/],
   ['a bad duration', { name: 'a', sync, every: '1M' }, /'every'.*'1M'/],
   ['a duration that is too short', { name: 'a', sync, every: 10 }, /'every'.*at least 1000 ms/],
-  ['something that is no pool', { name: 'a', sync, pool: {} }, /'pool'/]
+  ['something that is no pool', { name: 'a', sync, pool: {} }, /'pool'/],
+  ['a client in the place of a pool', { name: 'a', sync, pool: new pg.Client() }, /'pool' should be a pg\.Pool/]
 ]
 for (const [what, options, message] of refused) {
   t.test(`${what} is refused while registering`, async t => {
@@ -65,6 +66,13 @@ t.test('with a pool of another name the app does not get ready', async t => {
   await app.register(fastifyPostgres, { connectionString: cluster.url() })
   await app.register(hourlySync, { ...base, name: 'orders', pg: 'warehouse' })
   await t.rejects(async () => await app.ready(), { code: 'FST_HOURLY_SYNC_NO_POOL', message: /fastify\.pg\.warehouse/ })
+})
+
+t.test('what was put in the place of a pool is none', async t => {
+  const app = server(t)
+  app.decorate('pg', { pool: new pg.Client() } as any)
+  await app.register(hourlySync, { ...base, name: 'orders' })
+  await t.rejects(async () => await app.ready(), { code: 'FST_HOURLY_SYNC_NO_POOL', message: /fastify\.pg/ })
 })
 
 t.test("a pool of pg's native client is refused when the app gets ready", async t => {

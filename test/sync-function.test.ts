@@ -331,6 +331,25 @@ t.test('a logger that stops working in the middle changes nothing', async t => {
   await until(async () => await stage.holders() === 0, 'the lock is free')
 })
 
+t.test('a pool that complains of what it is given back fails no run, and leaves neither lock nor rejection', async t => {
+  const stage = await setStage(t, cluster)
+  const { sync, pool } = await stage.host({}, { max: 2 }) // of which one is for syncs
+  const { connect } = pool
+  pool.connect = async () => {
+    const client: any = await (connect as () => Promise<unknown>).call(pool)
+    const { release } = client
+    client.release = (destroy: any) => {
+      release(destroy)
+      throw new Error('not mine')
+    }
+    return client
+  }
+  for (const outcome of ['succeeded', 'not-due', 'not-due']) {
+    t.match(await sync.runOnce(), { outcome })
+    await until(async () => await stage.holders() === 0, 'the lock is free')
+  }
+})
+
 t.test('a driver that does what nobody has foreseen fails the run, and leaves neither lock nor rejection', async t => {
   for (const heartbeat of ['1h', 100]) {
     const stage = await setStage(t, cluster)

@@ -14,7 +14,7 @@ export const FST_HOURLY_SYNC_ROUTES_UNGUARDED = createError<[string]>(
 
 /** There is no pool to work with. Rejects `ready()`. */
 export const FST_HOURLY_SYNC_NO_POOL = createError<[string, string]>(
-  'FST_HOURLY_SYNC_NO_POOL', "sync '%s' found no pg.Pool at %s: register @fastify/postgres or hand in the option 'pool'")
+  'FST_HOURLY_SYNC_NO_POOL', "sync '%s' found no pg.Pool %s")
 
 /** The pool makes clients of pg-native, which do not show what the lock session needs. Rejects `ready()`. */
 export const FST_HOURLY_SYNC_NATIVE = createError<[string]>(
@@ -84,9 +84,9 @@ export const FST_HOURLY_SYNC_SCHEMA = createError<[string, string, number, strin
 export const FST_HOURLY_SYNC_RIGHTS = createError<[string, string, { cause: unknown }?]>(
   'FST_HOURLY_SYNC_RIGHTS', "the role lacks rights on schema '%s': %s")
 
-/** What `sync` threw was not an error. */
+/** What was thrown was not an error: by `sync`, or by a hook of the host. */
 export const FST_HOURLY_SYNC_NOT_AN_ERROR = createError<[string]>(
-  'FST_HOURLY_SYNC_NOT_AN_ERROR', 'the sync threw %s, which is not an error')
+  'FST_HOURLY_SYNC_NOT_AN_ERROR', '%s was thrown, which is not an error')
 
 /** What `sync` returned is not a SyncResult, or cannot be stored as JSON. The run failed. */
 export const FST_HOURLY_SYNC_INVALID_RESULT = createError<[string, string]>(

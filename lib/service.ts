@@ -54,7 +54,7 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
   let closeBy: number | undefined
   let fresh = true // for `runOnce`: as good as a process that has just booted
 
-  const notReady = (): Error => new FST_HOURLY_SYNC_NO_POOL(settings.name, 'this moment: the app is not ready yet')
+  const notReady = (): Error => new FST_HOURLY_SYNC_NO_POOL(settings.name, 'so far: the app is not ready yet, await app.ready() first')
 
   function parts (): Opened {
     if (opened === undefined) throw notReady()

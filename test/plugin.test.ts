@@ -89,7 +89,7 @@ t.test('before the app is ready there is nothing to ask', async t => {
   const app = server(t)
   await app.register(hourlySync, { ...base, name: 'orders' })
   const orders = app.hourlySync.get()
-  const code = { code: 'FST_HOURLY_SYNC_NO_POOL' }
+  const code = { code: 'FST_HOURLY_SYNC_NO_POOL', message: "sync 'orders' found no pg.Pool so far: the app is not ready yet, await app.ready() first" }
   await t.rejects(app.triggerSync(), code)
   await t.rejects(app.isSyncing(), code)
   await t.rejects(orders.runOnce(), code)

@@ -49,6 +49,7 @@ export const optionNames: ReadonlyArray<keyof HourlySyncOptions> = [
 ]
 
 const HOUR = 3_600_000
+const MAX_DELAY = HOUR / 4
 
 /**
  * Checks the options of one sync and fills in the defaults. The caller's object is never changed.
@@ -145,11 +146,12 @@ function retry (value: unknown): Settings['retry'] {
   if (typeof limit !== 'number' || !Number.isInteger(limit) || limit < 0 || limit > 1_000) {
     throw invalid('retry.limit', 'a whole number from 0 to 1000', limit)
   }
-  return Object.freeze({
-    limit,
-    delay: time('retry.delay', given.delay, '1m'),
-    maxDelay: time('retry.maxDelay', given.maxDelay, '15m')
-  })
+  // one that is given alone takes the other's default with it
+  const least = time('retry.delay', given.delay, '1m')
+  const maxDelay = given.maxDelay === undefined ? Math.max(least, MAX_DELAY) : time('retry.maxDelay', given.maxDelay, 0)
+  const delay = given.delay === undefined ? Math.min(least, maxDelay) : least
+  if (delay > maxDelay) throw invalid('retry.delay', `at most 'maxDelay' (${maxDelay} ms)`, given.delay)
+  return Object.freeze({ limit, delay, maxDelay })
 }
 
 /** A text is taken as it stands. */

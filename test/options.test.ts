@@ -68,7 +68,11 @@ const good: Array<[title: string, options: object, settings: Partial<Settings>]>
   ['initialSince of null', { initialSince: null }, { initialSince: null }],
   ['retry: false', { retry: false }, { retry: { limit: 0, delay: 0, maxDelay: 0 } }],
   ['a part of retry', { retry: { limit: 0 } }, { retry: { limit: 0, delay: MINUTE, maxDelay: 15 * MINUTE } }],
-  ['all of retry', { retry: { limit: 1_000, delay: '1s', maxDelay: 0 } }, { retry: { limit: 1_000, delay: 1_000, maxDelay: 0 } }],
+  ['all of retry', { retry: { limit: 1_000, delay: '1s', maxDelay: '2s' } }, { retry: { limit: 1_000, delay: 1_000, maxDelay: 2_000 } }],
+  ['a delay that does not grow', { retry: { delay: '1s', maxDelay: '1s' } }, { retry: { limit: 3, delay: 1_000, maxDelay: 1_000 } }],
+  ['a delay longer than the longest one otherwise', { retry: { delay: '20m' } }, { retry: { limit: 3, delay: 20 * MINUTE, maxDelay: 20 * MINUTE } }],
+  ['a longest delay shorter than the first one otherwise', { retry: { maxDelay: '10s' } }, { retry: { limit: 3, delay: 10_000, maxDelay: 10_000 } }],
+  ['what is required, with and without a prototype', { requires: Object.assign(Object.create(null), { a: 1 }) }, { missing: [] }],
   ['the shortest heartbeat and standby', { heartbeat: 100, standby: 100 }, { heartbeat: 100, standby: 100 }],
   ['the name of an instance', { pg: 'reports' }, { pg: 'reports' }],
   ['a pool', { pool }, { pool }],
@@ -97,7 +101,7 @@ const texts = ['name', 'lockName', 'schema', 'pg']
 const choices = ['start', 'catchUp', 'firstRun']
 const functions = ['sync', 'isTransient', 'onError']
 const flags = ['enabled', 'migrate']
-const objects = ['requires', 'lock', 'history', 'retry']
+const objects = ['requires', 'lock', 'history', 'retry', 'routes']
 
 const bad: Array<[option: string, value: unknown]> = [
   ...durations.flatMap(option => notDurations.map((value): [string, unknown] => [option, value])),
@@ -120,16 +124,15 @@ const bad: Array<[option: string, value: unknown]> = [
   ['schema', 's'.repeat(64)],
   ['schema', '주'.repeat(22)],
   ...choices.flatMap(option => ['', 'RUN', 'never', null, 0, false, {}].map((value): [string, unknown] => [option, value])),
-  ...functions.flatMap(option => [null, 'x', {}, true].map((value): [string, unknown] => [option, value])),
+  ...functions.flatMap(option => [null, 'x', {}, true, function * () {}, async function * () {}].map((value): [string, unknown] => [option, value])),
   ['name', undefined],
   ['sync', undefined],
   ...flags.flatMap(option => ['true', 'false', 1, 0, null, {}].map((value): [string, unknown] => [option, value])),
-  ...objects.flatMap(option => [null, 'x', 7, []].map((value): [string, unknown] => [option, value])),
+  ...objects.flatMap(option => [null, 'x', 7, [], new Map([['limit', 0]]), new Date(), Object.create({ limit: 0 })].map((value): [string, unknown] => [option, value])),
   ['retry', true],
   ['requires', false],
   ...[-1, 1.5, NaN, Infinity, '3', null, 1_001].map((value): [string, unknown] => ['retry.limit', value]),
   ...[null, 'x', 7, {}, [''], [/x*/], [/(?:)/y], [7], [null]].map((value): [string, unknown] => ['redact', value]),
-  ...[null, 'x', 7, []].map((value): [string, unknown] => ['routes', value]),
   ...[null, 'x', 7, {}, { connectionString: 'x' }, { connect () {} }, { connect () {}, query () {} }, { connect () {}, query () {}, on () {} }, new pg.Client()].map((value): [string, unknown] => ['pool', value])
 ]
 for (const [option, value] of bad) {
@@ -137,6 +140,10 @@ for (const [option, value] of bad) {
   t.throws(() => parse({ [outer]: inner === undefined ? value : { [inner]: value } }), { code: 'FST_HOURLY_SYNC_INVALID_OPTION', message: new RegExp(`^option '${option}' should be `) },
     `${option} of ${inspect(value).slice(0, 60)} is refused by name`)
 }
+
+t.test('a first delay above the longest is refused', async t => {
+  t.throws(() => parse({ retry: { delay: '20m', maxDelay: '15m' } }), { code: 'FST_HOURLY_SYNC_INVALID_OPTION', message: "option 'retry.delay' should be at most 'maxDelay' (900000 ms), instead got '20m'" })
+})
 
 t.test('options that are no object are refused', async t => {
   for (const options of [undefined, null, 'orders', 7, []]) t.throws(() => parseOptions(options as unknown as HourlySyncOptions, {}), { code: 'FST_HOURLY_SYNC_INVALID_OPTION', message: /^option 'options' should be an object/ }, inspect(options))

@@ -35,7 +35,8 @@ const ignored: Array<[title: string, returned: unknown, names: string[]]> = [
   ['true', true, ['returned']],
   ['an array', [1, 2], ['0', '1']],
   ['an object of another shape', { rows: 1, took: 2 }, ['rows', 'took']],
-  ['a function', () => {}, ['returned']]
+  ['a function', () => {}, ['returned']],
+  ['an object with a next of its own', { next: () => {} }, ['next']]
 ]
 for (const [title, returned, names] of ignored) {
   t.strictSame(check(returned), { result: {}, warned: [names] }, `${title} is ignored with a warning that names it`)
@@ -68,6 +69,9 @@ const bad: Array<[title: string, returned: unknown, key: string]> = [
   ['half a surrogate pair in a key', { stats: { '\udc00': 1 } }, 'stats'],
   ['a NUL that comes out of toJSON', { cursor: { toJSON: () => '\0' } }, 'cursor']
 ]
+for (const [title, returned] of [['a generator', (function * () {})()], ['an async generator', (async function * () {})()], ['an iterator', new Map().values()]] as const) {
+  t.throws(() => check(returned), { code: 'FST_HOURLY_SYNC_INVALID_RESULT', message: /'result' was an iterator/ }, `${title} is refused`)
+}
 for (const [title, returned, key] of bad) {
   t.throws(() => check(returned), { code: 'FST_HOURLY_SYNC_INVALID_RESULT', message: new RegExp(`'${key}'`) }, `${title} is refused`)
 }

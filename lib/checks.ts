@@ -46,12 +46,16 @@ export function group (option: string, value: unknown, names: string[]): Record<
 export function refuseUnknown (given: Record<string, unknown>, names: readonly string[], within: string): void {
   for (const name of Object.keys(given)) {
     if (names.includes(name) || (within === '' && fastifys.includes(name))) continue
-    // two letters of a name of two are all of it
-    const near = names.find(candidate => distance(candidate.toLowerCase(), name.toLowerCase()) <= Math.min(2, candidate.length / 2))
-    // the value may be a secret
-    throw new FST_HOURLY_SYNC_INVALID_OPTION(`${within}${name}`,
-      near === undefined ? `one of ${names.join(', ')}` : `spelled '${within}${near}' (did you mean that?)`, `'${name}'`)
+    refuseMisspelt(name, names, within)
+    throw new FST_HOURLY_SYNC_INVALID_OPTION(`${within}${name}`, `one of ${names.join(', ')}`, `'${name}'`) // the value may be a secret
   }
+}
+
+/** Refuses a name that is nearly one of those. */
+export function refuseMisspelt (name: string, names: readonly string[], within: string): void {
+  // two letters of a name of two are all of it
+  const near = names.find(candidate => distance(candidate.toLowerCase(), name.toLowerCase()) <= Math.min(2, candidate.length / 2))
+  if (near !== undefined) throw new FST_HOURLY_SYNC_INVALID_OPTION(`${within}${name}`, `spelled '${within}${near}' (did you mean that?)`, `'${name}'`)
 }
 
 /** Levenshtein distance: how many letters to add, drop or change. */

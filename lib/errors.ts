@@ -20,6 +20,14 @@ export const FST_HOURLY_SYNC_NO_POOL = createError<[string, string]>(
 export const FST_HOURLY_SYNC_NATIVE = createError<[string]>(
   'FST_HOURLY_SYNC_NATIVE', "sync '%s' cannot use pg's native client: its sessions show neither their backend nor their transaction; use the JavaScript client")
 
+/** A client of a pg that is too old for the lock session. Outcome `refused`. */
+export const FST_HOURLY_SYNC_OUTDATED_PG = createError(
+  'FST_HOURLY_SYNC_OUTDATED_PG', 'pg 8.21 or later is needed: the clients of this one do not tell whether a transaction is open')
+
+/** The option `lock` leads elsewhere. Outcome `refused`. */
+export const FST_HOURLY_SYNC_OTHER_DATABASE = createError(
+  'FST_HOURLY_SYNC_OTHER_DATABASE', "the option 'lock' leads to another database, or another server, than the pool: what is locked there is not seen here")
+
 /** No sync of that name in this app. */
 export const FST_HOURLY_SYNC_UNKNOWN = createError<[string, string]>(
   'FST_HOURLY_SYNC_UNKNOWN', "no sync is named '%s', there is %s", 500, TypeError)

@@ -2,6 +2,7 @@ import type { ClientConfig, Pool } from 'pg'
 import { bool, fn, group, inWords, invalid, isObject, isPool, millisecondsOf, object, oneOf, refuseUnknown, text, time } from './checks.js'
 import { duration } from './duration.js'
 import { parseRoutes, type RouteSettings } from './http/options.js'
+import { lockConfig } from './lock-config.js'
 import type { HourlySyncOptions, SyncFunction, SyncRun } from './types.js'
 
 /** The options, checked and complete. Durations are milliseconds. */
@@ -94,7 +95,7 @@ export function parseOptions (options: HourlySyncOptions, environment: NodeJS.Pr
     closeTimeout: time('closeTimeout', options.closeTimeout, '5s', 0, HOUR),
     pg: options.pg === undefined ? undefined : text('pg', options.pg),
     pool: options.pool === undefined ? undefined : pool(options.pool),
-    lock: options.lock === undefined ? undefined : Object.freeze({ ...object('lock', options.lock) }) as ClientConfig,
+    lock: options.lock === undefined ? undefined : lockConfig(options.lock),
     schema: options.schema === undefined ? 'hourly_sync' : schema(options.schema),
     migrate: options.migrate === undefined ? true : bool('migrate', options.migrate),
     keepFor: time('history.keepFor', history.keepFor, '90d', 1_000),

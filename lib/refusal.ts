@@ -1,4 +1,6 @@
-import { FST_HOURLY_SYNC_POOLED, FST_HOURLY_SYNC_READ_ONLY, FST_HOURLY_SYNC_RIGHTS, FST_HOURLY_SYNC_SCHEMA } from './errors.js'
+import {
+  FST_HOURLY_SYNC_OTHER_DATABASE, FST_HOURLY_SYNC_OUTDATED_PG, FST_HOURLY_SYNC_POOLED, FST_HOURLY_SYNC_READ_ONLY, FST_HOURLY_SYNC_RIGHTS, FST_HOURLY_SYNC_SCHEMA
+} from './errors.js'
 import { asError, messageOf, redact } from './failure.js'
 import { VERSION } from './migrations.js'
 
@@ -18,7 +20,7 @@ export interface Refusal {
  */
 const absent = new Set(['42P01', '42703', '3F000'])
 
-const ours = [FST_HOURLY_SYNC_POOLED, FST_HOURLY_SYNC_READ_ONLY, FST_HOURLY_SYNC_RIGHTS, FST_HOURLY_SYNC_SCHEMA]
+const ours = [FST_HOURLY_SYNC_OTHER_DATABASE, FST_HOURLY_SYNC_OUTDATED_PG, FST_HOURLY_SYNC_POOLED, FST_HOURLY_SYNC_READ_ONLY, FST_HOURLY_SYNC_RIGHTS, FST_HOURLY_SYNC_SCHEMA]
 
 /** Tells what an error of a look means. Everything that is not known as a refusal is expected to pass. */
 export function refusal (thrown: unknown, schema: string, further: readonly RegExp[] = []): Refusal {

@@ -17,9 +17,9 @@ import { guarded } from './log.js'
 import { createLookLog } from './look-log.js'
 import { migrate } from './migrations.js'
 import type { Settings } from './options.js'
-import { probeChannel, probeRights, probeSession, secondOf, warnAboutPool } from './probe.js'
+import { probeChannel, probeDatabase, probeDriver, probeRights, probeSession, secondOf, warnAboutPool } from './probe.js'
 import { skipAfter } from './schedule.js'
-import { statements } from './sql.js'
+import { type Statements, statements } from './sql.js'
 import type { BackfillAnswer, BackfillOptions, HourlySync, LastLook, RunOnceResult, Status, TriggerAnswer } from './types.js'
 
 /** One sync, assembled. */
@@ -178,10 +178,11 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
 
     open (gate) {
       const source = settings.lock === undefined ? gate : createDirectSource(settings.lock, clock)
+      const texts = statements(settings.schema)
       const context: Context = {
         settings,
         key,
-        statements: statements(settings.schema),
+        statements: texts,
         readings: readings(settings.schema),
         clock,
         log,
@@ -189,7 +190,7 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
         source,
         inside: new AsyncLocalStorage(),
         judging: judging(settings),
-        ...createPreparation(settings, gate, clock)
+        ...createPreparation(settings, gate, texts, clock)
       }
       const runner = createRunner(context)
       warnAboutPool(gate.pool, settings, log)
@@ -220,22 +221,25 @@ function checkedWindow (since: unknown, until: unknown): { since: number, until:
 }
 
 /** What has been seen to with the first connection that came, and is again after it turned out to be otherwise. */
-function createPreparation (settings: Settings, { pool }: PoolGate, clock: Clock): Pick<Context, 'prepare' | 'forget'> {
-  const second = secondOf(pool, settings.lock)
+function createPreparation (settings: Settings, gate: PoolGate, texts: Statements, clock: Clock): Pick<Context, 'prepare' | 'forget'> {
+  const second = secondOf(gate.pool, settings.lock)
   const channel = probeChannel()
-  let ready = { tables: false, session: false }
+  const nothing = { tables: false, session: false, database: settings.lock === undefined }
+  let ready = { ...nothing }
   return {
     async prepare ({ client }, isForLock) {
       if (isForLock && !ready.session) {
+        probeDriver(client)
         await probeSession(client, second, channel, clock)
         ready.session = true
       }
+      if (isForLock && !ready.database) ready.database = await probeDatabase(client, gate, texts)
       if (!ready.tables) {
         await migrate(client, settings.schema, settings.migrate)
         await probeRights(client, settings.schema)
         ready.tables = true
       }
     },
-    forget () { ready = { tables: false, session: false } }
+    forget () { ready = { ...nothing } }
   }
 }

@@ -77,6 +77,8 @@ const good: Array<[title: string, options: object, settings: Partial<Settings>]>
   ['the name of an instance', { pg: 'reports' }, { pg: 'reports' }],
   ['a pool', { pool }, { pool }],
   ['a lock connection', { lock: { host: 'db', port: 5433 } }, { lock: { host: 'db', port: 5433 } }],
+  ['a lock connection by its socket, with what pg and its pool know', { lock: { stream: onError, password: async () => 'x', ssl: { ca: 'x' }, keepAlive: true, statement_timeout: 0, types: {}, max: 1, sslmode: 'require' } }, {}],
+  ['a lock connection on another port, with the rest from the environment', { lock: { port: 5433, host: undefined } }, { lock: { port: 5433 } }],
   ['a schema', { schema: 'we"ird Schema' }, { schema: 'we"ird Schema' }],
   ['a schema of 63 bytes', { schema: 's'.repeat(63) }, { schema: 's'.repeat(63) }],
   ['migrate: false', { migrate: false }, { migrate: false }],
@@ -132,6 +134,8 @@ const bad: Array<[option: string, value: unknown]> = [
   ['retry', true],
   ['requires', false],
   ...[-1, 1.5, NaN, Infinity, '3', null, 1_001].map((value): [string, unknown] => ['retry.limit', value]),
+  ...[new pg.Client(), {}, { connectionString: undefined }, { host: null }, { user: 'app', ssl: true }].map((value): [string, unknown] => ['lock', value]),
+  ...['', 7, null].map((value): [string, unknown] => ['lock.connectionString', value]),
   ...[null, 'x', 7, {}, [''], [/x*/], [/(?:)/y], [7], [null]].map((value): [string, unknown] => ['redact', value]),
   ...[null, 'x', 7, {}, { connectionString: 'x' }, { connect () {} }, { connect () {}, query () {} }, { connect () {}, query () {}, on () {} }, new pg.Client()].map((value): [string, unknown] => ['pool', value])
 ]
@@ -171,6 +175,9 @@ t.test('an unknown option', async t => {
   t.throws(() => parse({ retry: { limits: 3 } }), { message: /^option 'retry\.limits' should be spelled 'retry\.limit'/ }, 'inside retry is refused as well')
   t.throws(() => parse({ retry: { prefix: 3 } }), { message: /^option 'retry\.prefix' should be one of limit, delay, maxDelay/ }, 'what Fastify hands to plugins is unknown inside retry')
   t.throws(() => parse({ history: { keep: '9d' } }), { message: /^option 'history\.keep' should be one of keepFor/ }, 'inside history is refused as well')
+  for (const [given, meant] of [['conectionString', 'connectionString'], ['connectionstring', 'connectionString'], ['hosts', 'host'], ['passwd', 'password']]) {
+    t.throws(() => parse({ lock: { port: 1, [given!]: 'hunter2' } }), { message: `option 'lock.${given}' should be spelled 'lock.${meant}' (did you mean that?), instead got '${given}'` }, `so is ${given} inside lock`)
+  }
   t.throws(() => parse({ evry: undefined }), { code: 'FST_HOURLY_SYNC_INVALID_OPTION' }, 'is refused even when it is undefined')
 })
 

@@ -1,4 +1,4 @@
-import { inspect } from 'node:util'
+import { inspect, types } from 'node:util'
 import type { FastifyBaseLogger } from 'fastify'
 import { FST_HOURLY_SYNC_INVALID_RESULT } from './errors.js'
 import type { SyncResult } from './types.js'
@@ -27,6 +27,11 @@ function isIterator (returned: unknown): boolean {
   return typeof next === 'function' && (each ?? eachInTime) !== undefined
 }
 
+/** Data that would be gone without a word; `undefined` says itself that there is none. */
+function isLeftOut (value: unknown): boolean {
+  return typeof value === 'function' || typeof value === 'symbol' || types.isMap(value) || types.isSet(value) || types.isPromise(value)
+}
+
 /** PostgreSQL's jsonb takes no NUL and no half of a surrogate pair. */
 export function storable (key: string, value: unknown): void {
   const bad = (text: unknown): boolean => typeof text === 'string' && (text.includes('\0') || !text.isWellFormed())
@@ -35,9 +40,10 @@ export function storable (key: string, value: unknown): void {
     const json = JSON.stringify(value, (name, inner) => {
       if (bad(name) || bad(inner)) fault = 'text that jsonb cannot hold (NUL, or half a surrogate pair)'
       if (typeof inner === 'number' && !Number.isFinite(inner)) fault = `${inner}, which JSON makes null`
+      if (isLeftOut(inner)) fault = `${inspect(inner, { depth: 0 })}, of which JSON keeps nothing`
       return inner
     })
-    if (json === undefined && value !== undefined) fault = inspect(value)
+    if (json === undefined && value !== undefined) fault ??= inspect(value)
   } catch (error) {
     fault = `not JSON (${(error as Error).message.split('\n')[0]})`
   }

@@ -7,6 +7,7 @@ const check = (returned: unknown): { result: unknown, warned: unknown[] } => {
   return { result: checkedResult(returned, log), warned: lines.filter(({ level }) => level === 'warn').map(({ ignored }) => ignored) }
 }
 
+const counted = new (class { saved = 7 })()
 const circle: Record<string, unknown> = {}
 circle.self = circle
 
@@ -23,6 +24,8 @@ const good: Array<[title: string, returned: unknown, result: unknown]> = [
   ['advance: true', { advance: true }, {}],
   ['stats', { stats: { orders: 7 } }, { stats: { orders: 7 } }],
   ['all of it', { cursor: 1, advance: false, stats: 2 }, { cursor: 1, advance: false, stats: 2 }],
+  ['an instance of a class', { stats: counted }, { stats: counted }],
+  ['a Date, as its text', { cursor: new Date(0) }, { cursor: new Date(0) }],
   ['the two halves of a pair', { cursor: '\ud83d\ude9a' }, { cursor: '\ud83d\ude9a' }]
 ]
 for (const [title, returned, result] of good) {
@@ -56,6 +59,11 @@ const bad: Array<[title: string, returned: unknown, key: string]> = [
   ['a cursor that is a function', { cursor: () => {} }, 'cursor'],
   ['a cursor that is a symbol', { cursor: Symbol('x') }, 'cursor'],
   ['a cursor that is a bigint', { cursor: 1n }, 'cursor'],
+  ['a function in depth', { stats: { count: () => 1 } }, 'stats'],
+  ['a symbol in depth', { stats: [Symbol('x')] }, 'stats'],
+  ['a Map', { stats: new Map([['saved', 1]]) }, 'stats'],
+  ['a Set in depth', { cursor: { seen: new Set([1]) } }, 'cursor'],
+  ['a promise', { cursor: Promise.resolve(1) }, 'cursor'],
   ['a bigint in depth', { stats: { a: [1n] } }, 'stats'],
   ['a circle', { stats: circle }, 'stats'],
   ['a toJSON that throws', { stats: { toJSON () { throw new Error('no') } } }, 'stats'],

@@ -358,6 +358,7 @@ t.test('a driver that does what nobody has foreseen fails the run, and leaves ne
       sync: async run => {
         const [client] = (pool as any)._clients
         client.getTransactionStatus = () => { throw new Error('not today') }
+        run.progress(1)
         if (heartbeat === 100) await new Promise(resolve => run.signal.addEventListener('abort', resolve))
       }
     })

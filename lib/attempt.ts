@@ -1,6 +1,6 @@
 import { again } from './again.js'
 import { applicationName } from './announce.js'
-import { begin, type Beginning, type Plan, proceedBackfill, type Started } from './begin.js'
+import { begin, type Beginning, type Plan, proceedBackfill } from './begin.js'
 import type { Lease } from './connections.js'
 import type { Context } from './context.js'
 import { FST_HOURLY_SYNC_CLOSING } from './errors.js'
@@ -154,19 +154,10 @@ export function createRunner (context: Context): Runner {
       await session.release()
       return notStarted('not-due', hold, seen && { ...seen, hold, notBefore })
     }
-    const serving = begun(session, started)
+    const serving = serve({ context, session, first: started })
     if (closing) serving.close(new FST_HOURLY_SYNC_CLOSING())
     keep(serving)
     return { started: true, look: seen, run: serving }
-  }
-
-  function begun (session: Session, first: Started): Serving {
-    try {
-      return serve({ context, session, first })
-    } catch (error) {
-      session.destroy() // of a logger that throws, say: nobody else would give the lock back
-      throw error
-    }
   }
 
   async function beginning (session: Session, lease: Lease, request: Request): Promise<Beginning> {

@@ -6,7 +6,7 @@ import type { Lent } from './lend.js'
 import { lockHalves } from './lock-key.js'
 import { storable } from './result.js'
 import type { Session } from './session.js'
-import type { Json } from './types.js'
+import type { JsonInput } from './types.js'
 
 interface Parts {
   context: Context
@@ -20,7 +20,7 @@ interface Parts {
  *
  * @throws FST_HOURLY_SYNC_INVALID_OPTION, FST_HOURLY_SYNC_INVALID_RESULT, FST_HOURLY_SYNC_OPEN_TRANSACTION, FST_HOURLY_SYNC_LOCK_LOST
  */
-export function checkpoint ({ context, session, lent, started }: Parts, reached: { until?: Date, cursor?: Json }): Promise<void> {
+export function checkpoint ({ context, session, lent, started }: Parts, reached: { until?: Date, cursor?: JsonInput }): Promise<void> {
   const { settings, statements, key } = context
   const { begun, backfill } = started
   const { classid, objid } = lockHalves(key)

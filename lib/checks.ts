@@ -1,4 +1,5 @@
-import { inspect } from 'node:util'
+import { inspect, types } from 'node:util'
+import type { Pool } from 'pg'
 import { duration } from './duration.js'
 import { FST_HOURLY_SYNC_INVALID_OPTION } from './errors.js'
 import { redact } from './failure.js'
@@ -21,10 +22,17 @@ export function isObject (value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 
+/** Of a Map, a client, a class of any kind what is meant lies elsewhere than in its properties. */
 export function object (option: string, value: unknown): Record<string, unknown> {
+  if (isObject(value) && isPlain(value)) return value
   // a connection string, say, must not reach the log
-  if (!isObject(value)) throw new FST_HOURLY_SYNC_INVALID_OPTION(option, 'an object', Array.isArray(value) ? 'an array' : `a value of type ${value === null ? 'null' : typeof value}`)
-  return value
+  const got = Array.isArray(value) ? 'an array' : isObject(value) ? 'one of another class' : `a value of type ${value === null ? 'null' : typeof value}`
+  throw new FST_HOURLY_SYNC_INVALID_OPTION(option, 'an object', got)
+}
+
+function isPlain (value: object): boolean {
+  const prototype: unknown = Object.getPrototypeOf(value)
+  return prototype === null || Object.getPrototypeOf(prototype) === null
 }
 
 export function group (option: string, value: unknown, names: string[]): Record<string, unknown> {
@@ -76,6 +84,12 @@ export function time (option: string, value: unknown, preset: string | number, l
   return ms
 }
 
+/** Whether it is used as one: a single client is not, although it has most of the same methods. */
+export function isPool (value: unknown): value is Pool {
+  const { connect, query, on, listeners, totalCount } = (value ?? {}) as Partial<Pool>
+  return [connect, query, on, listeners].every(method => typeof method === 'function') && typeof totalCount === 'number'
+}
+
 export function text (option: string, value: unknown): string {
   if (typeof value !== 'string' || value === '') throw invalid(option, 'a text', value)
   return value
@@ -86,8 +100,13 @@ export function bool (option: string, value: unknown): boolean {
   return value
 }
 
+/** A generator function is none that does anything by being called. */
+export function isCallable (value: unknown): boolean {
+  return typeof value === 'function' && !types.isGeneratorFunction(value)
+}
+
 export function fn (option: string, value: unknown): unknown {
-  if (typeof value !== 'function') throw invalid(option, 'a function', value)
+  if (!isCallable(value)) throw invalid(option, 'a function, and no generator function', value)
   return value
 }
 

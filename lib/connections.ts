@@ -4,6 +4,7 @@ import { again } from './again.js'
 import { type Clock, within } from './clock.js'
 import { FST_HOURLY_SYNC_UNAVAILABLE } from './errors.js'
 import { logged } from './failure.js'
+import { guarded } from './log.js'
 import { ours } from './sql.js'
 
 /** How long a look may take to get a connection and its answer. Milliseconds. */
@@ -55,7 +56,7 @@ export function askingUntil (closed: AbortSignal, gate: PoolGate): PoolGate {
 }
 
 export function createPoolGate (pool: Pool, clock: Clock, log: FastifyBaseLogger): PoolGate {
-  listen(pool, log)
+  listen(pool, guarded(log))
   const permits = createPermits(Math.max(1, Math.floor((pool.options?.max ?? 10) / 2)))
 
   return {
@@ -147,7 +148,7 @@ async function arrival (connecting: Promise<PoolClient>, limited: Limited, signa
   try {
     return await limited(connecting, 'getting a connection', signal)
   } catch (error) {
-    connecting.then(client => client.release(), () => {})
+    connecting.then(client => client.release()).catch(() => {})
     giveUp()
     throw error
   }
@@ -160,7 +161,11 @@ function lease (clock: Clock, client: PoolClient, limited: Limited, after: () =>
   const once = (end: () => void): () => void => () => {
     if (over) return
     over = true
-    end()
+    try {
+      end()
+    } catch {
+      socketOf(client).destroy() // whoever does not take it back: a session that may hold the lock must not stay
+    }
     after()
   }
   return {

@@ -3,13 +3,12 @@ import type { Plan, Started } from './begin.js'
 import type { Context } from './context.js'
 import { type Clock, within } from './clock.js'
 import { FST_HOURLY_SYNC_LOCK_LOST, FST_HOURLY_SYNC_NOT_RECORDED, FST_HOURLY_SYNC_UNAVAILABLE } from './errors.js'
-import { asError, errorRecord, isAnswer, isTransient, logged, messageOf, plainRecord } from './failure.js'
+import { asError, errorRecord, isAnswer, isTransient, logged, messageOf, plainRecord, retryAfterOf } from './failure.js'
 import { lockHalves } from './lock-key.js'
 import { type Begun, isRecorded, toRecord, unrecorded, worker } from './record.js'
 import { retryDelay } from './schedule.js'
 import type { Session } from './session.js'
 import type { FinishRow } from './sql.js'
-import { TransientSyncError } from './transient.js'
 import type { ErrorRecord, RunRecord, RunState, SyncResult, SyncRun } from './types.js'
 
 /** What a run came to, before the database has agreed. */
@@ -205,7 +204,7 @@ function retryIn ({ settings }: Context, attempt: number, error?: Error): { dela
   const { limit, delay, maxDelay } = settings.retry
   return {
     delay: attempt <= limit ? retryDelay(attempt, delay, maxDelay, Math.random()) : null,
-    atLeast: error instanceof TransientSyncError ? error.retryAfter ?? null : null
+    atLeast: retryAfterOf(error) ?? null
   }
 }
 

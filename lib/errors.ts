@@ -14,11 +14,19 @@ export const FST_HOURLY_SYNC_ROUTES_UNGUARDED = createError<[string]>(
 
 /** There is no pool to work with. Rejects `ready()`. */
 export const FST_HOURLY_SYNC_NO_POOL = createError<[string, string]>(
-  'FST_HOURLY_SYNC_NO_POOL', "sync '%s' found no pg.Pool at %s: register @fastify/postgres or hand in the option 'pool'")
+  'FST_HOURLY_SYNC_NO_POOL', "sync '%s' found no pg.Pool %s")
 
 /** The pool makes clients of pg-native, which do not show what the lock session needs. Rejects `ready()`. */
 export const FST_HOURLY_SYNC_NATIVE = createError<[string]>(
   'FST_HOURLY_SYNC_NATIVE', "sync '%s' cannot use pg's native client: its sessions show neither their backend nor their transaction; use the JavaScript client")
+
+/** A client of a pg that is too old for the lock session. Outcome `refused`. */
+export const FST_HOURLY_SYNC_OUTDATED_PG = createError(
+  'FST_HOURLY_SYNC_OUTDATED_PG', 'pg 8.21 or later is needed: the clients of this one do not tell whether a transaction is open')
+
+/** The option `lock` leads elsewhere. Outcome `refused`. */
+export const FST_HOURLY_SYNC_OTHER_DATABASE = createError(
+  'FST_HOURLY_SYNC_OTHER_DATABASE', "the option 'lock' leads to another database, or another server, than the pool: what is locked there is not seen here")
 
 /** No sync of that name in this app. */
 export const FST_HOURLY_SYNC_UNKNOWN = createError<[string, string]>(
@@ -88,9 +96,9 @@ export const FST_HOURLY_SYNC_SCHEMA_TAKEN = createError<[string, string, { cause
 export const FST_HOURLY_SYNC_RIGHTS = createError<[string, string, { cause: unknown }?]>(
   'FST_HOURLY_SYNC_RIGHTS', "the role lacks rights on schema '%s': %s")
 
-/** What `sync` threw was not an error. */
+/** What was thrown was not an error: by `sync`, or by a hook of the host. */
 export const FST_HOURLY_SYNC_NOT_AN_ERROR = createError<[string]>(
-  'FST_HOURLY_SYNC_NOT_AN_ERROR', 'the sync threw %s, which is not an error')
+  'FST_HOURLY_SYNC_NOT_AN_ERROR', '%s was thrown, which is not an error')
 
 /** What `sync` returned is not a SyncResult, or cannot be stored as JSON. The run failed. */
 export const FST_HOURLY_SYNC_INVALID_RESULT = createError<[string, string]>(

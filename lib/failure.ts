@@ -95,6 +95,12 @@ export function isTransient (error: unknown): boolean {
   return false
 }
 
+/** The longest rest that a {@link TransientSyncError} in it asks for, milliseconds. */
+export function retryAfterOf (error: unknown): number | undefined {
+  const asked = [...chain(error)].map(link => link instanceof TransientSyncError ? link.retryAfter : undefined).filter(ms => ms !== undefined)
+  return asked.length === 0 ? undefined : Math.max(...asked)
+}
+
 /**
  * Whether the driver's error means that the session is gone, and not just the statement. What the socket tells comes as an event; an error
  * of class 08 may be of a foreign server.

@@ -1,5 +1,6 @@
 import type { AsyncLocalStorage } from 'node:async_hooks'
 import type { ClientBase, QueryConfig, QueryResult } from 'pg'
+import { fn as callable } from './checks.js'
 import {
   FST_HOURLY_SYNC_INVALID_QUERY, FST_HOURLY_SYNC_NESTED, FST_HOURLY_SYNC_OPEN_TRANSACTION, FST_HOURLY_SYNC_ROLLED_BACK, FST_HOURLY_SYNC_RUN_ENDED,
   FST_HOURLY_SYNC_TRANSACTION_ENDED
@@ -153,7 +154,10 @@ export function lend ({ client, queue, inside, send: sendOn, rollback, lost, mem
   return {
     apart,
     query: (statement, values) => admitted('query', async () => await send(checked(statement), values)),
-    transaction: fn => apart('transaction', async () => await transact(fn)),
+    transaction: fn => apart('transaction', async () => {
+      callable('transaction', fn)
+      return await transact(fn)
+    }),
     upsert: (table, rows, options) => watch.over('upsert', async () => {
       admit('upsert')
       return await upsert(table, lifetime.rows(rows), options)

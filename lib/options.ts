@@ -1,7 +1,8 @@
 import type { ClientConfig, Pool } from 'pg'
-import { bool, date, fn, group, inWords, invalid, isObject, millisecondsOf, object, oneOf, refuseMisspelt, refuseUnknown, text, time } from './checks.js'
+import { bool, date, fn, group, inWords, invalid, isObject, isPool, millisecondsOf, object, oneOf, refuseUnknown, text, time } from './checks.js'
 import { duration } from './duration.js'
 import { parseRoutes, type RouteSettings } from './http/options.js'
+import { lockConfig } from './lock-config.js'
 import { EARLIEST } from './sql.js'
 import type { HourlySyncOptions, SyncFunction, SyncRun } from './types.js'
 
@@ -54,10 +55,8 @@ export const optionNames: ReadonlyArray<keyof HourlySyncOptions> = [
 /** What Fastify itself hands to every plugin. */
 const fastifys = ['prefix', 'logLevel', 'logSerializers', 'encapsulate']
 
-/** Where a client of pg connects to, and as whom. It knows more options, and hosts share them with what knows others. */
-const whereabouts = ['connectionString', 'host', 'port', 'user', 'password', 'database', 'ssl']
-
 const HOUR = 3_600_000
+const MAX_DELAY = HOUR / 4
 
 /**
  * Checks the options of one sync and fills in the defaults. The caller's object is never changed.
@@ -105,7 +104,7 @@ export function parseOptions (options: HourlySyncOptions, environment: NodeJS.Pr
     closeTimeout: time('closeTimeout', options.closeTimeout, '5s', 0, HOUR),
     pg: options.pg === undefined ? undefined : text('pg', options.pg),
     pool: options.pool === undefined ? undefined : pool(options.pool),
-    lock: options.lock === undefined ? undefined : lock(options.lock),
+    lock: options.lock === undefined ? undefined : lockConfig(options.lock),
     schema: options.schema === undefined ? 'hourly_sync' : schema(options.schema),
     migrate: options.migrate === undefined ? true : bool('migrate', options.migrate),
     keepFor: time('history.keepFor', history.keepFor, '90d', 1_000),
@@ -146,13 +145,6 @@ function initialSince (value: unknown): Settings['initialSince'] {
   return Object.freeze({ back })
 }
 
-/** Misspelt, it would connect to somewhere else: what is not given has defaults. */
-function lock (value: unknown): ClientConfig {
-  const given = object('lock', value)
-  for (const name of Object.keys(given)) if (!whereabouts.includes(name)) refuseMisspelt(name, whereabouts, 'lock.')
-  return Object.freeze({ ...given })
-}
-
 function retry (value: unknown): Settings['retry'] {
   if (value === false) return Object.freeze({ limit: 0, delay: 0, maxDelay: 0 })
   const given = value === undefined ? {} : group('retry', value, ['limit', 'delay', 'maxDelay'])
@@ -160,11 +152,12 @@ function retry (value: unknown): Settings['retry'] {
   if (typeof limit !== 'number' || !Number.isInteger(limit) || limit < 0 || limit > 1_000) {
     throw invalid('retry.limit', 'a whole number from 0 to 1000', limit)
   }
-  return Object.freeze({
-    limit,
-    delay: time('retry.delay', given.delay, '1m'),
-    maxDelay: time('retry.maxDelay', given.maxDelay, '15m')
-  })
+  // one that is given alone takes the other's default with it
+  const least = time('retry.delay', given.delay, '1m')
+  const maxDelay = given.maxDelay === undefined ? Math.max(least, MAX_DELAY) : time('retry.maxDelay', given.maxDelay, 0)
+  const delay = given.delay === undefined ? Math.min(least, maxDelay) : least
+  if (delay > maxDelay) throw invalid('retry.delay', `at most 'maxDelay' (${maxDelay} ms)`, given.delay)
+  return Object.freeze({ limit, delay, maxDelay })
 }
 
 /** A text is taken as it stands. */
@@ -181,9 +174,6 @@ function patterns (value: unknown): readonly RegExp[] {
 }
 
 function pool (value: unknown): Pool {
-  const candidate = value as Partial<Pool> | null
-  if (typeof candidate?.connect !== 'function' || typeof candidate.query !== 'function' || typeof candidate.on !== 'function') {
-    throw invalid('pool', 'a pg.Pool', value)
-  }
-  return value as Pool
+  if (!isPool(value)) throw invalid('pool', 'a pg.Pool', value)
+  return value
 }

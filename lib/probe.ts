@@ -2,9 +2,13 @@ import type { FastifyBaseLogger } from 'fastify'
 import { randomBytes } from 'node:crypto'
 import pg, { type ClientBase, type ClientConfig, type Pool } from 'pg'
 import { type Clock, wait } from './clock.js'
-import { FST_HOURLY_SYNC_POOLED, FST_HOURLY_SYNC_READ_ONLY, FST_HOURLY_SYNC_RIGHTS } from './errors.js'
+import type { PoolGate } from './connections.js'
+import {
+  FST_HOURLY_SYNC_OTHER_DATABASE, FST_HOURLY_SYNC_OUTDATED_PG, FST_HOURLY_SYNC_POOLED, FST_HOURLY_SYNC_READ_ONLY, FST_HOURLY_SYNC_RIGHTS
+} from './errors.js'
+import { lockHalves } from './lock-key.js'
 import type { Settings } from './options.js'
-import { backendPid, busyFor, identifier, missingRights, ours, readOnly } from './sql.js'
+import { backendPid, busyFor, type HolderRow, identifier, missingRights, ours, readOnly, type Statements } from './sql.js'
 
 /** How long a notification may take to be heard, milliseconds; on a session of one's own it takes well under ten. */
 const HEARD = 2_000
@@ -13,8 +17,37 @@ const HEARD = 2_000
 const ROUNDS = 6
 const BUSY = 15
 
+/** How long the pool may take to say whether it sees a lock, milliseconds. */
+const SEEN = 2_000
+
 /** A second connection made the same way as the one that is looked at. */
 export type Second = () => ClientBase & { connect: () => Promise<unknown>, end: () => Promise<void> }
+
+/**
+ * Whether the lock session can be led at all.
+ *
+ * @throws FST_HOURLY_SYNC_OUTDATED_PG
+ */
+export function probeDriver (client: ClientBase): void {
+  if (typeof client.getTransactionStatus !== 'function') throw new FST_HOURLY_SYNC_OUTDATED_PG()
+}
+
+/**
+ * Whether what `client` locks is seen through the pool, which is then of the same database of the same server: found out with a lock of a random key, for
+ * neither names nor addresses tell through a pooler, and not every role may ask for more. Leaves nothing behind.
+ *
+ * @returns whether it is certain: a pool that does not answer in time says nothing
+ * @throws FST_HOURLY_SYNC_OTHER_DATABASE
+ */
+export async function probeDatabase (client: ClientBase, { ask }: PoolGate, { tryLock, holder, unlock }: Statements): Promise<boolean> {
+  const key = randomBytes(8).readBigInt64BE()
+  const { classid, objid } = lockHalves(key)
+  await client.query(ours(tryLock, [key.toString()]))
+  const seen = await ask<HolderRow>(holder, [classid, objid], SEEN).then(({ length }) => length > 0, () => undefined)
+  await client.query(ours(unlock, [key.toString()]))
+  if (seen === false) throw new FST_HOURLY_SYNC_OTHER_DATABASE()
+  return seen === true
+}
 
 /**
  * Finds out, without any configuration, whether the session of `client` is its own from one transaction to the next.

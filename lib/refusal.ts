@@ -1,4 +1,7 @@
-import { FST_HOURLY_SYNC_POOLED, FST_HOURLY_SYNC_READ_ONLY, FST_HOURLY_SYNC_RIGHTS, FST_HOURLY_SYNC_SCHEMA, FST_HOURLY_SYNC_SCHEMA_TAKEN } from './errors.js'
+import {
+  FST_HOURLY_SYNC_OTHER_DATABASE, FST_HOURLY_SYNC_OUTDATED_PG, FST_HOURLY_SYNC_POOLED, FST_HOURLY_SYNC_READ_ONLY, FST_HOURLY_SYNC_RIGHTS,
+  FST_HOURLY_SYNC_SCHEMA, FST_HOURLY_SYNC_SCHEMA_TAKEN
+} from './errors.js'
 import { asError, messageOf, redact } from './failure.js'
 import { VERSION } from './migrations.js'
 
@@ -19,7 +22,10 @@ export interface Refusal {
  */
 const unfit = /^(?:42|3F000$)/
 
-const ours = [FST_HOURLY_SYNC_POOLED, FST_HOURLY_SYNC_READ_ONLY, FST_HOURLY_SYNC_RIGHTS, FST_HOURLY_SYNC_SCHEMA, FST_HOURLY_SYNC_SCHEMA_TAKEN]
+const ours = [
+  FST_HOURLY_SYNC_OTHER_DATABASE, FST_HOURLY_SYNC_OUTDATED_PG, FST_HOURLY_SYNC_POOLED, FST_HOURLY_SYNC_READ_ONLY, FST_HOURLY_SYNC_RIGHTS,
+  FST_HOURLY_SYNC_SCHEMA, FST_HOURLY_SYNC_SCHEMA_TAKEN
+]
 
 /** Tells what an error of a look means. Everything that is not known as a refusal is expected to pass. */
 export function refusal (thrown: unknown, schema: string, further: readonly RegExp[] = []): Refusal {

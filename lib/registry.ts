@@ -1,5 +1,6 @@
 import type { FastifyBaseLogger, FastifyInstance } from 'fastify'
 import type { Pool } from 'pg'
+import { isPool } from './checks.js'
 import { systemClock } from './clock.js'
 import { createPoolGate, type PoolGate } from './connections.js'
 import {
@@ -68,7 +69,9 @@ function createRegistry (): Registry {
 export function poolOf (fastify: FastifyInstance, { name, pool, pg }: Settings): Pool {
   const decorated = (fastify as unknown as { pg?: { pool?: Pool } & Record<string, { pool?: Pool } | undefined> }).pg
   const found = pool ?? (pg === undefined ? decorated?.pool : decorated?.[pg]?.pool)
-  if (typeof found?.connect !== 'function') throw new FST_HOURLY_SYNC_NO_POOL(name, pg === undefined ? 'fastify.pg' : `fastify.pg.${pg}`)
+  if (!isPool(found)) {
+    throw new FST_HOURLY_SYNC_NO_POOL(name, `at fastify.pg${pg === undefined ? '' : `.${pg}`}: register @fastify/postgres or hand in the option 'pool'`)
+  }
   const { Client } = found as unknown as { Client?: { prototype?: object } }
   // pg-native's has no such method, and what it makes shows neither backend nor transaction
   if (Client?.prototype !== undefined && !('getStartupConf' in Client.prototype)) throw new FST_HOURLY_SYNC_NATIVE(name)

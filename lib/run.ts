@@ -1,9 +1,10 @@
+import { setMaxListeners } from 'node:events'
 import { createAnnouncer, tidy } from './announce.js'
 import type { Started } from './begin.js'
 import type { Context } from './context.js'
 import { wait, waitSteadily } from './clock.js'
 import { type Ended, type Failure, nothing, recordEnd, type Verdict } from './ending.js'
-import { FST_HOURLY_SYNC_TIMEOUT } from './errors.js'
+import { FST_HOURLY_SYNC_RUN_ENDED, FST_HOURLY_SYNC_TIMEOUT } from './errors.js'
 import { checkpoint } from './checkpoint.js'
 import { asError, errorRecord } from './failure.js'
 import { createFacade } from './facade.js'
@@ -56,6 +57,8 @@ export function conduct ({ context, session, started }: Parts): Conducted {
   const log = context.log.child({ run: begun.id, slot: begun.slot === null ? null : new Date(begun.slot).toISOString(), trigger: begun.trigger })
   const abort = new AbortController()
   const over = new AbortController() // ends the watches
+  const waking = new AbortController() // ends what sleeps
+  setMaxListeners(0, abort.signal, waking.signal) // a host hands the one to as much as it likes, and may sleep as often beside each other
   const start = clock.elapsed()
   const lent = session.lend(abort.signal)
   let aborted: Failure | undefined
@@ -78,6 +81,7 @@ export function conduct ({ context, session, started }: Parts): Conducted {
     aborted = { state, error }
     log.debug({ state }, 'run aborted')
     abort.abort(error)
+    waking.abort()
   }
 
   /** Calls `fn` after `ms`, unless the run is over by then. */
@@ -108,6 +112,7 @@ export function conduct ({ context, session, started }: Parts): Conducted {
   async function played (): Promise<Settled> {
     const settled = await answer
     announcing.abort() // or it might take the session between here and the end
+    waking.abort()
     if ('error' in settled) {
       // only then: an abort is an unhandled rejection where the host has a request in flight that it does not await any more
       if (lent.busy()) stop('failed', settled.error)
@@ -119,11 +124,15 @@ export function conduct ({ context, session, started }: Parts): Conducted {
     return 'error' in settled || left === undefined ? settled : { error: left }
   }
 
+  async function sleep (ms: number): Promise<void> {
+    if (!await waitSteadily(clock, ms, waking.signal)) throw aborted?.error ?? new FST_HOURLY_SYNC_RUN_ENDED('sleep')
+  }
+
   async function heartbeat (): Promise<void> {
     while (await wait(clock, settings.heartbeat, over.signal)) await session.prove()
   }
 
-  /** Never rejects: what is not foreseen, a logger that throws say, must not leave the lock held and the process with a rejection. */
+  /** Never rejects: what is not foreseen, of a driver say, must not leave the lock held and the process with a rejection. */
   async function conclude (): Promise<Ended> {
     const ended = await carryOut().catch((thrown): Ended => {
       session.destroy()
@@ -149,7 +158,7 @@ export function conduct ({ context, session, started }: Parts): Conducted {
       stop('lock-lost', why)
       cut(why)
     })
-    heartbeat()
+    heartbeat().catch(error => session.lose(asError(error))) // what is not foreseen is no proof
     const settled = await Promise.race([played(), isCut])
     over.abort()
     announcing.abort()
@@ -183,8 +192,10 @@ export function conduct ({ context, session, started }: Parts): Conducted {
         progress = tidy(done, total)
         announce(progress)
       },
-      sleep: async ms => {
-        if (!await waitSteadily(clock, ms, abort.signal)) throw abort.signal.reason
+      sleep: ms => {
+        const slept = sleep(ms)
+        slept.catch(() => {}) // one that is awaited only after the next write, or never, must not end the process: nothing is lost by it
+        return slept
       }
     }
   }

@@ -73,18 +73,12 @@ export function serve ({ context, session, first }: Parts): Serving {
       started = further
     } catch (error) {
       session.destroy()
-      sayNotBegun(error)
+      context.log.warn({ err: logged(asError(error), settings.redact) }, 'the next slice could not begin')
       return false
     }
     if (closing !== undefined) conducted.close(closing)
     else if (stopped !== undefined && started.backfill !== null) conducted.close(stopped)
     return true
-  }
-
-  function sayNotBegun (error: unknown): void {
-    try {
-      context.log.warn({ err: logged(asError(error), settings.redact) }, 'the next slice could not begin')
-    } catch {} // the logger may be what did not work; an unhandled rejection would end the process
   }
 
   async function carryOut (): Promise<Ended> {

@@ -13,12 +13,13 @@ import { readings } from './sql/readings.js'
 import { createLateEnds } from './late.js'
 import { lockKey } from './lock-key.js'
 import { type Loop, startLoop } from './loop.js'
+import { guarded } from './log.js'
 import { createLookLog } from './look-log.js'
 import { migrate } from './migrations.js'
 import type { Settings } from './options.js'
-import { probeChannel, probeRights, probeSession, probeWrites, secondOf, warnAboutPool } from './probe.js'
+import { probeChannel, probeDatabase, probeDriver, probeRights, probeSession, probeWrites, secondOf, warnAboutPool } from './probe.js'
 import { skipAfter } from './schedule.js'
-import { MOST, statements } from './sql.js'
+import { MOST, type Statements, statements } from './sql.js'
 import type { BackfillAnswer, BackfillOptions, HourlySync, LastLook, RunOnceResult, Status, TriggerAnswer } from './types.js'
 
 /** How long who was locked out waits to be told by whom. Milliseconds. */
@@ -48,7 +49,7 @@ interface Opened {
 
 export function createService (settings: Settings, parent: FastifyBaseLogger, clock: Clock = systemClock): Service {
   const key = lockKey(settings.lockName)
-  const log = parent.child({ sync: settings.name, target: '' })
+  const log = guarded(parent).child({ sync: settings.name, target: '' })
   const lookLog = createLookLog(settings, log)
   let opened: Opened | undefined
   let loop: Loop | undefined
@@ -58,7 +59,7 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
   const closed = new AbortController()
   let fresh = true // for `runOnce`: as good as a process that has just booted
 
-  const notReady = (): Error => new FST_HOURLY_SYNC_NO_POOL(settings.name, 'this moment: the app is not ready yet')
+  const notReady = (): Error => new FST_HOURLY_SYNC_NO_POOL(settings.name, 'so far: the app is not ready yet, await app.ready() first')
 
   function parts (): Opened {
     if (opened === undefined) throw notReady()
@@ -204,10 +205,11 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
     open (shared) {
       const gate = askingUntil(closed.signal, shared)
       const source = settings.lock === undefined ? gate : createDirectSource(settings.lock, clock)
+      const texts = statements(settings.schema)
       const context: Context = {
         settings,
         key,
-        statements: statements(settings.schema),
+        statements: texts,
         readings: readings(settings.schema),
         clock,
         log,
@@ -216,7 +218,7 @@ export function createService (settings: Settings, parent: FastifyBaseLogger, cl
         inside: new AsyncLocalStorage(),
         late: createLateEnds(clock),
         judging: judging(settings),
-        ...createPreparation(settings, gate, clock)
+        ...createPreparation(settings, gate, texts, clock)
       }
       const runner = createRunner(context)
       warnAboutPool(gate.pool, settings, log)
@@ -248,23 +250,26 @@ function checkedWindow (since: unknown, until: unknown): { since: number, until:
 }
 
 /** What has been seen to with the first connection that came, and is again after it turned out to be otherwise. */
-function createPreparation (settings: Settings, { pool }: PoolGate, clock: Clock): Pick<Context, 'prepare' | 'forget'> {
-  const second = secondOf(pool, settings.lock)
+function createPreparation (settings: Settings, gate: PoolGate, texts: Statements, clock: Clock): Pick<Context, 'prepare' | 'forget'> {
+  const second = secondOf(gate.pool, settings.lock)
   const channel = probeChannel()
-  let ready = { tables: false, session: false }
+  const nothing = { tables: false, session: false, database: settings.lock === undefined }
+  let ready = { ...nothing }
   return {
     async prepare ({ client }, isForLock) {
       if (isForLock && !ready.session) {
+        probeDriver(client)
         await probeSession(client, second, channel, clock)
         await probeWrites(client)
         ready.session = true
       }
+      if (isForLock && !ready.database) ready.database = await probeDatabase(client, gate, texts)
       if (!ready.tables) {
         await migrate(client, settings.schema, settings.migrate)
         await probeRights(client, settings.schema)
         ready.tables = true
       }
     },
-    forget () { ready = { tables: false, session: false } }
+    forget () { ready = { ...nothing } }
   }
 }

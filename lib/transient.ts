@@ -3,7 +3,7 @@ import { duration } from './duration.js'
 /** What a {@link TransientSyncError} can carry besides its message. */
 export interface TransientSyncErrorOptions {
   /**
-   * Milliseconds, or a string such as `'90s'`: no retry before it has passed. One that cannot be used is left out: it often comes from a
+   * Milliseconds, of which a part counts as a whole one, or a string such as `'90s'`: no retry before it has passed. One that cannot be used is left out: it often comes from a
    * header, and the failure it came with matters more.
    */
   retryAfter?: number | string | null
@@ -22,6 +22,7 @@ export class TransientSyncError extends Error {
   constructor (message: string, options: TransientSyncErrorOptions = {}) {
     const given = Object(options) as TransientSyncErrorOptions // whatever it is: the failure matters more
     super(message, 'cause' in given ? { cause: given.cause } : undefined)
-    this.retryAfter = duration(given.retryAfter)
+    const { retryAfter } = given
+    this.retryAfter = duration(typeof retryAfter === 'number' && retryAfter > 0 ? Math.ceil(retryAfter) : retryAfter)
   }
 }

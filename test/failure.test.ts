@@ -2,7 +2,7 @@ import { once } from 'node:events'
 import { type AddressInfo, createServer } from 'node:net'
 import { inspect } from 'node:util'
 import t from 'tap'
-import { asError, endsSession, errorRecord, isTransient, logged, messageOf, redact } from '../lib/failure.js'
+import { asError, endsSession, errorRecord, isTransient, logged, messageOf, redact, retryAfterOf } from '../lib/failure.js'
 import { TransientSyncError } from '../lib/transient.js'
 
 const withCode = (code: unknown): Error => Object.assign(new Error('x'), { code })
@@ -140,7 +140,7 @@ t.test('asError', async t => {
   const error = new RangeError('x')
   t.equal(asError(error), error, 'an error is itself')
   for (const thrown of [undefined, null, 'a text', 7, { a: 1 }, Symbol('x'), Object.create(null)]) {
-    t.match(asError(thrown), { code: 'FST_HOURLY_SYNC_NOT_AN_ERROR' }, `${inspect(thrown)} becomes one`)
+    t.match(asError(thrown), { code: 'FST_HOURLY_SYNC_NOT_AN_ERROR', message: /was thrown, which is not an error$/ }, `${inspect(thrown)} becomes one`)
   }
   t.match(asError(undefined).message, 'undefined', 'it says what was thrown')
   t.match(asError({ reason: 'rate limit' }).message, 'rate limit')
@@ -222,4 +222,13 @@ t.test('logged', async t => {
   t.notOk('code' in logged(new Error('x')), 'no code stays no code')
   t.equal(logged(new Error('x', { cause: Object.assign(new Error('y'), { message: undefined }) })).cause, 'undefined', 'takes a cause whose message is no text')
   t.match(logged(new Error('x', { cause: Object.assign(new Error('y'), { message: Object.create(null) }) })).cause, 'cannot be read', 'takes a cause whose message cannot be a text')
+})
+
+t.test('the rest that is asked for is the longest of an error and its causes', async t => {
+  const asks = (retryAfter?: number, cause?: unknown): Error => new TransientSyncError('slow down', { retryAfter: retryAfter ?? null, cause })
+  const cases: Array<[error: unknown, ms: number | undefined]> = [
+    [undefined, undefined], [new Error('x'), undefined], [asks(), undefined], [asks(0), 0], [asks(7), 7],
+    [new Error('page 3', { cause: asks(7) }), 7], [asks(undefined, asks(7)), 7], [asks(7, asks(3)), 7], [asks(3, asks(7)), 7]
+  ]
+  for (const [error, ms] of cases) t.equal(retryAfterOf(error), ms)
 })

@@ -69,11 +69,17 @@ const good: Array<[title: string, options: object, settings: Partial<Settings>]>
   ['initialSince of null', { initialSince: null }, { initialSince: null }],
   ['retry: false', { retry: false }, { retry: { limit: 0, delay: 0, maxDelay: 0 } }],
   ['a part of retry', { retry: { limit: 0 } }, { retry: { limit: 0, delay: MINUTE, maxDelay: 15 * MINUTE } }],
-  ['all of retry', { retry: { limit: 1_000, delay: '1s', maxDelay: 0 } }, { retry: { limit: 1_000, delay: 1_000, maxDelay: 0 } }],
+  ['all of retry', { retry: { limit: 1_000, delay: '1s', maxDelay: '2s' } }, { retry: { limit: 1_000, delay: 1_000, maxDelay: 2_000 } }],
+  ['a delay that does not grow', { retry: { delay: '1s', maxDelay: '1s' } }, { retry: { limit: 3, delay: 1_000, maxDelay: 1_000 } }],
+  ['a delay longer than the longest one otherwise', { retry: { delay: '20m' } }, { retry: { limit: 3, delay: 20 * MINUTE, maxDelay: 20 * MINUTE } }],
+  ['a longest delay shorter than the first one otherwise', { retry: { maxDelay: '10s' } }, { retry: { limit: 3, delay: 10_000, maxDelay: 10_000 } }],
+  ['what is required, with and without a prototype', { requires: Object.assign(Object.create(null), { a: 1 }) }, { missing: [] }],
   ['the shortest heartbeat and standby', { heartbeat: 100, standby: 100 }, { heartbeat: 100, standby: 100 }],
   ['the name of an instance', { pg: 'reports' }, { pg: 'reports' }],
   ['a pool', { pool }, { pool }],
   ['a lock connection', { lock: { host: 'db', port: 5433 } }, { lock: { host: 'db', port: 5433 } }],
+  ['a lock connection by its socket, with what pg and its pool know', { lock: { stream: onError, password: async () => 'x', ssl: { ca: 'x' }, keepAlive: true, statement_timeout: 0, types: {}, max: 1, sslmode: 'require' } }, {}],
+  ['a lock connection on another port, with the rest from the environment', { lock: { port: 5433, host: undefined } }, { lock: { port: 5433 } }],
   ['a schema', { schema: 'we"ird Schema' }, { schema: 'we"ird Schema' }],
   ['a schema of 63 bytes', { schema: 's'.repeat(63) }, { schema: 's'.repeat(63) }],
   ['migrate: false', { migrate: false }, { migrate: false }],
@@ -98,7 +104,7 @@ const texts = ['name', 'lockName', 'schema', 'pg']
 const choices = ['start', 'catchUp', 'firstRun']
 const functions = ['sync', 'isTransient', 'onError']
 const flags = ['enabled', 'migrate']
-const objects = ['requires', 'lock', 'history', 'retry']
+const objects = ['requires', 'lock', 'history', 'retry', 'routes']
 
 const bad: Array<[option: string, value: unknown]> = [
   ...durations.flatMap(option => notDurations.map((value): [string, unknown] => [option, value])),
@@ -122,23 +128,28 @@ const bad: Array<[option: string, value: unknown]> = [
   ['schema', '주'.repeat(22)],
   ['schema', 'pg_sync'],
   ...choices.flatMap(option => ['', 'RUN', 'never', null, 0, false, {}].map((value): [string, unknown] => [option, value])),
-  ...functions.flatMap(option => [null, 'x', {}, true].map((value): [string, unknown] => [option, value])),
+  ...functions.flatMap(option => [null, 'x', {}, true, function * () {}, async function * () {}].map((value): [string, unknown] => [option, value])),
   ['name', undefined],
   ['sync', undefined],
   ...flags.flatMap(option => ['true', 'false', 1, 0, null, {}].map((value): [string, unknown] => [option, value])),
-  ...objects.flatMap(option => [null, 'x', 7, []].map((value): [string, unknown] => [option, value])),
+  ...objects.flatMap(option => [null, 'x', 7, [], new Map([['limit', 0]]), new Date(), Object.create({ limit: 0 })].map((value): [string, unknown] => [option, value])),
   ['retry', true],
   ['requires', false],
   ...[-1, 1.5, NaN, Infinity, '3', null, 1_001].map((value): [string, unknown] => ['retry.limit', value]),
+  ...[new pg.Client(), {}, { connectionString: undefined }, { host: null }, { user: 'app', ssl: true }].map((value): [string, unknown] => ['lock', value]),
+  ...['', 7, null].map((value): [string, unknown] => ['lock.connectionString', value]),
   ...[null, 'x', 7, {}, [''], [/x*/], [/(?:)/y], [7], [null]].map((value): [string, unknown] => ['redact', value]),
-  ...[null, 'x', 7, []].map((value): [string, unknown] => ['routes', value]),
-  ...[null, 'x', 7, {}, { connectionString: 'x' }, { connect () {} }, { connect () {}, query () {} }].map((value): [string, unknown] => ['pool', value])
+  ...[null, 'x', 7, {}, { connectionString: 'x' }, { connect () {} }, { connect () {}, query () {} }, { connect () {}, query () {}, on () {} }, new pg.Client()].map((value): [string, unknown] => ['pool', value])
 ]
 for (const [option, value] of bad) {
   const [outer, inner] = option.split('.') as [string, string?]
   t.throws(() => parse({ [outer]: inner === undefined ? value : { [inner]: value } }), { code: 'FST_HOURLY_SYNC_INVALID_OPTION', message: new RegExp(`^option '${option}' should be `) },
     `${option} of ${inspect(value).slice(0, 60)} is refused by name`)
 }
+
+t.test('a first delay above the longest is refused', async t => {
+  t.throws(() => parse({ retry: { delay: '20m', maxDelay: '15m' } }), { code: 'FST_HOURLY_SYNC_INVALID_OPTION', message: "option 'retry.delay' should be at most 'maxDelay' (900000 ms), instead got '20m'" })
+})
 
 t.test('options that are no object are refused', async t => {
   for (const options of [undefined, null, 'orders', 7, []]) t.throws(() => parseOptions(options as unknown as HourlySyncOptions, {}), { code: 'FST_HOURLY_SYNC_INVALID_OPTION', message: /^option 'options' should be an object/ }, inspect(options))
@@ -167,8 +178,9 @@ t.test('an unknown option', async t => {
   t.throws(() => parse({ retry: { limits: 3 } }), { message: /^option 'retry\.limits' should be spelled 'retry\.limit'/ }, 'inside retry is refused as well')
   t.throws(() => parse({ retry: { prefix: 3 } }), { message: /^option 'retry\.prefix' should be one of limit, delay, maxDelay/ }, 'what Fastify hands to plugins is unknown inside retry')
   t.throws(() => parse({ history: { keep: '9d' } }), { message: /^option 'history\.keep' should be one of keepFor/ }, 'inside history is refused as well')
-  t.throws(() => parse({ lock: { connectionstring: 'hunter2' } }), { message: "option 'lock.connectionstring' should be spelled 'lock.connectionString' (did you mean that?), instead got 'connectionstring'" }, 'in a lock session one that is near is refused')
-  t.ok(parse({ lock: { host: 'db', max: 3, application_name: 'a', keepAlive: true, types: {}, options: '', stream () {}, query_timeout: 1, lock_timeout: 1, binary: false, native: false, replication: '', sslmode: 'x', sslnegotiation: 'direct', min: 1 } }), 'and what pg or a pool knows besides is not')
+  for (const [given, meant] of [['conectionString', 'connectionString'], ['connectionstring', 'connectionString'], ['hosts', 'host'], ['passwd', 'password']]) {
+    t.throws(() => parse({ lock: { port: 1, [given!]: 'hunter2' } }), { message: `option 'lock.${given}' should be spelled 'lock.${meant}' (did you mean that?), instead got '${given}'` }, `so is ${given} inside lock`)
+  }
   t.throws(() => parse({ evry: undefined }), { code: 'FST_HOURLY_SYNC_INVALID_OPTION' }, 'is refused even when it is undefined')
 })
 

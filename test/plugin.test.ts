@@ -26,7 +26,8 @@ const refused: Array<[string, any, RegExp]> = [
   ['an option of a wrong type', { name: 'a', sync, enabled: 'true' }, /'enabled'.*true or false.*'true'/],
   ['a bad duration', { name: 'a', sync, every: '1M' }, /'every'.*'1M'/],
   ['a duration that is too short', { name: 'a', sync, every: 10 }, /'every'.*at least 1000 ms/],
-  ['something that is no pool', { name: 'a', sync, pool: {} }, /'pool'/]
+  ['something that is no pool', { name: 'a', sync, pool: {} }, /'pool'/],
+  ['a client in the place of a pool', { name: 'a', sync, pool: new pg.Client() }, /'pool' should be a pg\.Pool/]
 ]
 for (const [what, options, message] of refused) {
   t.test(`${what} is refused while registering`, async t => {
@@ -67,6 +68,13 @@ t.test('with a pool of another name the app does not get ready', async t => {
   await t.rejects(async () => await app.ready(), { code: 'FST_HOURLY_SYNC_NO_POOL', message: /fastify\.pg\.warehouse/ })
 })
 
+t.test('what was put in the place of a pool is none', async t => {
+  const app = server(t)
+  app.decorate('pg', { pool: new pg.Client() } as any)
+  await app.register(hourlySync, { ...base, name: 'orders' })
+  await t.rejects(async () => await app.ready(), { code: 'FST_HOURLY_SYNC_NO_POOL', message: /fastify\.pg/ })
+})
+
 t.test("a pool of pg's native client is refused when the app gets ready", async t => {
   class Native {} // pg-native is not here; what matters is what its client lacks
   const app = server(t)
@@ -81,7 +89,7 @@ t.test('before the app is ready there is nothing to ask', async t => {
   const app = server(t)
   await app.register(hourlySync, { ...base, name: 'orders' })
   const orders = app.hourlySync.get()
-  const code = { code: 'FST_HOURLY_SYNC_NO_POOL' }
+  const code = { code: 'FST_HOURLY_SYNC_NO_POOL', message: "sync 'orders' found no pg.Pool so far: the app is not ready yet, await app.ready() first" }
   await t.rejects(app.triggerSync(), code)
   await t.rejects(app.isSyncing(), code)
   await t.rejects(orders.runOnce(), code)

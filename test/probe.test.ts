@@ -118,7 +118,7 @@ t.test('a pool that will make trouble is warned about, unless the lock has a con
   t.match(warned({ max: 10, maxLifetimeSeconds: 60 }), [/maxLifetimeSeconds/])
   t.same(warned({ max: 10, maxLifetimeSeconds: 3_000 }), [], 'as long as the timeout will do')
   t.same(warned({ max: 10, maxLifetimeSeconds: 0 }), [])
-  t.same(warned({ max: 1 }, { lock: {} }), [])
+  t.same(warned({ max: 1 }, { lock: { host: 'db' } }), [])
 })
 
 t.test('of a pool that shows no options nothing is said', async t => {

@@ -7,6 +7,7 @@ const check = (returned: unknown): { result: unknown, warned: unknown[] } => {
   return { result: checkedResult(returned, log), warned: lines.filter(({ level }) => level === 'warn').map(({ ignored }) => ignored) }
 }
 
+const counted = new (class { saved = 7 })()
 const circle: Record<string, unknown> = {}
 circle.self = circle
 
@@ -23,6 +24,8 @@ const good: Array<[title: string, returned: unknown, result: unknown]> = [
   ['advance: true', { advance: true }, {}],
   ['stats', { stats: { orders: 7 } }, { stats: { orders: 7 } }],
   ['all of it', { cursor: 1, advance: false, stats: 2 }, { cursor: 1, advance: false, stats: 2 }],
+  ['an instance of a class', { stats: counted }, { stats: counted }],
+  ['a Date, as its text', { cursor: new Date(0) }, { cursor: new Date(0) }],
   ['the two halves of a pair', { cursor: '\ud83d\ude9a' }, { cursor: '\ud83d\ude9a' }]
 ]
 for (const [title, returned, result] of good) {
@@ -35,7 +38,8 @@ const ignored: Array<[title: string, returned: unknown, names: string[]]> = [
   ['true', true, ['returned']],
   ['an array', [1, 2], ['0', '1']],
   ['an object of another shape', { rows: 1, took: 2 }, ['rows', 'took']],
-  ['a function', () => {}, ['returned']]
+  ['a function', () => {}, ['returned']],
+  ['an object with a next of its own', { next: () => {} }, ['next']]
 ]
 for (const [title, returned, names] of ignored) {
   t.strictSame(check(returned), { result: {}, warned: [names] }, `${title} is ignored with a warning that names it`)
@@ -55,6 +59,11 @@ const bad: Array<[title: string, returned: unknown, key: string]> = [
   ['a cursor that is a function', { cursor: () => {} }, 'cursor'],
   ['a cursor that is a symbol', { cursor: Symbol('x') }, 'cursor'],
   ['a cursor that is a bigint', { cursor: 1n }, 'cursor'],
+  ['a function in depth', { stats: { count: () => 1 } }, 'stats'],
+  ['a symbol in depth', { stats: [Symbol('x')] }, 'stats'],
+  ['a Map', { stats: new Map([['saved', 1]]) }, 'stats'],
+  ['a Set in depth', { cursor: { seen: new Set([1]) } }, 'cursor'],
+  ['a promise', { cursor: Promise.resolve(1) }, 'cursor'],
   ['a bigint in depth', { stats: { a: [1n] } }, 'stats'],
   ['a circle', { stats: circle }, 'stats'],
   ['a toJSON that throws', { stats: { toJSON () { throw new Error('no') } } }, 'stats'],
@@ -70,6 +79,9 @@ const bad: Array<[title: string, returned: unknown, key: string]> = [
   ['half a surrogate pair in a key', { stats: { '\udc00': 1 } }, 'stats'],
   ['a NUL that comes out of toJSON', { cursor: { toJSON: () => '\0' } }, 'cursor']
 ]
+for (const [title, returned] of [['a generator', (function * () {})()], ['an async generator', (async function * () {})()], ['an iterator', new Map().values()]] as const) {
+  t.throws(() => check(returned), { code: 'FST_HOURLY_SYNC_INVALID_RESULT', message: /'result' was an iterator/ }, `${title} is refused`)
+}
 for (const [title, returned, key] of bad) {
   t.throws(() => check(returned), { code: 'FST_HOURLY_SYNC_INVALID_RESULT', message: new RegExp(`'${key}'`) }, `${title} is refused`)
 }

@@ -146,6 +146,14 @@ t.test('what a service asked for is a lower bound of the rest', async t => {
   t.equal(rest(await stage.state()), 20 * MINUTE)
 })
 
+t.test('what a service asked for counts as a cause as well', async t => {
+  const stage = await setStage(t, cluster)
+  const { sync } = await stage.host({ sync: () => { throw new Error('page 3', { cause: new TransientSyncError('slow down', { retryAfter: '20m' }) }) } })
+  await stage.clock.at('2025-03-10T10:00:00Z')
+  t.match(await sync.runOnce(), { run: { error: { transient: true } } })
+  t.equal(rest(await stage.state()), 20 * MINUTE)
+})
+
 t.test('what a service asked for does not shorten the rest', async t => {
   const stage = await setStage(t, cluster)
   const { sync } = await stage.host({ sync: () => { throw new TransientSyncError('slow down', { retryAfter: 1 }) } })

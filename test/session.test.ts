@@ -222,6 +222,7 @@ t.test('a transaction', async t => {
     const id = ++ids
     await t.rejects(host.transaction(async tx => { await tx.query(...insert(id)); throw Object.assign(new Error('no'), { code: 'NO' }) }), { code: 'NO' })
     await t.rejects(host.transaction(() => { throw Object.assign(new Error('no'), { code: 'SYNC' }) }), { code: 'SYNC' })
+    await t.rejects(host.transaction(async function * () { yield 1 }), { code: 'FST_HOURLY_SYNC_INVALID_OPTION' })
     t.notOk(await stored(id))
     t.notOk(session.busy())
     t.match(await host.query('select 1 as one'), { rows: [{ one: 1 }] })

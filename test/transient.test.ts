@@ -14,11 +14,11 @@ t.test('it carries its cause', async t => {
   t.equal(new TransientSyncError('rate limited', { cause }).cause, cause)
 })
 
-for (const [retryAfter, ms] of [[0, 0], [1_500, 1_500], ['90s', 90_000], ['1h', 3_600_000]] as const) {
+for (const [retryAfter, ms] of [[0, 0], [1_500, 1_500], [0.2, 1], [64.57 * 1000, 64_570], [1.005 * 1000, 1_005], [0.57 * 1000, 570], [4.35 * 1000, 4_350], ['90s', 90_000], ['1h', 3_600_000]] as const) {
   t.equal(new TransientSyncError('', { retryAfter }).retryAfter, ms, `retryAfter ${retryAfter} is ${ms} ms`)
 }
 
 // a Retry-After header may be a text of seconds, a date, or missing: none of them is a duration
-for (const retryAfter of [-1, NaN, 1.5, '', '120', '1M', 'Wed, 21 Oct 2015 07:28:00 GMT', null, {}]) {
+for (const retryAfter of [-1, -0.5, NaN, Infinity, 1e300, '', '120', '1M', 'Wed, 21 Oct 2015 07:28:00 GMT', null, {}]) {
   t.equal(new TransientSyncError('', { retryAfter: retryAfter as string }).retryAfter, undefined, `retryAfter ${JSON.stringify(retryAfter)} is left out`)
 }

@@ -5,7 +5,7 @@ import Fastify, {
 import type { Pool, QueryResult } from 'pg'
 import hourlySync, {
   errors, fastifyHourlySync, jsonNull, migrationSql, TransientSyncError,
-  type BackfillAnswer, type Hold, type Holder, type HourlySync, type HourlySyncOptions, type HourlySyncRegistry, type Json, type NotStarted, type Outcome, type RunOnceResult,
+  type BackfillAnswer, type Hold, type Holder, type HourlySync, type HourlySyncOptions, type HourlySyncRegistry, type Json, type JsonInput, type NotStarted, type Outcome, type RunOnceResult,
   type RunRecord, type RunState, type SlotList, type Status, type SyncFunction, type SyncResult, type SyncRun, type Transaction, type Trigger, type TriggerAnswer, type Upsert, type UpsertError, type UpsertOptions, type UpsertResult
 } from '../index.js'
 
@@ -158,6 +158,22 @@ const wrongAdvance: SyncResult = { advance: true }
 const wrongCursor: SyncResult = { cursor: new Date() }
 // @ts-expect-error: nor functions
 const wrongStats: SyncResult = { stats: { count: () => 1 } }
+// @ts-expect-error: nor is one JSON by itself
+const wrongFunction: SyncResult = { stats: () => 1 }
+interface Stats { saved: number, pages: Page[], note?: string }
+interface Page { token: string | null }
+declare const counted: Stats
+const described: SyncResult[] = [{ stats: counted }, { cursor: counted.pages }, { cursor: counted.pages as readonly Page[] }, { cursor: run.cursor }, { stats: { by: counted } }]
+const counting: SyncFunction = async run => { await run.checkpoint({ cursor: counted }); return { stats: counted } }
+Fastify().register(hourlySync, { name: 'order-sync', sync: async () => ({ cursor: counted.pages[0]!, stats: counted }) })
+same<Json, RunRecord['stats']>()
+const output: JsonInput = run.cursor
+// @ts-expect-error: what a Map holds is not in its JSON
+const wrongMap: SyncResult = { stats: new Map([['saved', 1]]) }
+// @ts-expect-error: nor what a promise will be
+const wrongPromise: SyncResult = { cursor: Promise.resolve('page-2') }
+// @ts-expect-error: JSON has no big integers
+const wrongBigint: SyncResult = { cursor: 1n }
 // @ts-expect-error: no such key
 const wrongKey: SyncResult = { watermark: new Date() }
 
@@ -226,6 +242,6 @@ same<typeof hourlySync.errors, typeof errors>()
 const lost: string = new errors.FST_HOURLY_SYNC_LOCK_LOST('why').code
 
 export {
-  answer, answers, committed, configured, isError, lost, noRetry, rested, results, saving, syncs, unpromised, upsertOptions, wrongAdvance, wrongCursor, wrongDuration, wrongEnabled,
-  wrongKey, wrongLock, wrongPool, wrongRetry, wrongRetryName, wrongStart, wrongStats, wrongTransient
+  answer, answers, committed, configured, counting, described, isError, lost, noRetry, output, rested, results, saving, syncs, unpromised, upsertOptions, wrongAdvance, wrongBigint, wrongCursor, wrongDuration, wrongEnabled, wrongFunction,
+  wrongKey, wrongLock, wrongMap, wrongPool, wrongPromise, wrongRetry, wrongRetryName, wrongStart, wrongStats, wrongTransient
 }

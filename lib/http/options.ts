@@ -1,4 +1,4 @@
-import { bool, group, invalid, text, time } from '../checks.js'
+import { bool, group, invalid, isCallable, text, time } from '../checks.js'
 import { FST_HOURLY_SYNC_ROUTES_UNGUARDED } from '../errors.js'
 import type { Guard } from '../types.js'
 
@@ -47,6 +47,6 @@ function prefix (value: unknown): string {
 function guard (option: string, value: unknown): Guard | undefined {
   if (value === undefined) return undefined
   const hooks = Array.isArray(value) ? value : [value]
-  if (hooks.length === 0 || hooks.some(hook => typeof hook !== 'function')) throw invalid(option, 'a hook of Fastify, or an array of them', value)
+  if (hooks.length === 0 || !hooks.every(isCallable)) throw invalid(option, 'a hook of Fastify, or an array of them', value)
   return value as Guard
 }

@@ -37,7 +37,7 @@ export interface HourlySyncOptions {
   /** Name of an @fastify/postgres instance. */
   pg?: string
   pool?: Pool
-  /** A direct connection for the lock session alone, where the pool goes through a transaction pooler. */
+  /** A direct connection to the same database for the lock session alone, where the pool goes through a transaction pooler. Has to say where it is. */
   lock?: ClientConfig
   lockName?: string
   schema?: string

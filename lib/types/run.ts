@@ -1,16 +1,16 @@
 import type { FastifyBaseLogger } from 'fastify'
 import type { ClientBase, QueryConfig, QueryResult, QueryResultRow } from 'pg'
 import type { Upsert } from '../upsert.js'
-import type { Json, Trigger } from './words.js'
+import type { Json, JsonInput, Trigger } from './words.js'
 
 /** What a sync may resolve with. */
 export interface SyncResult {
   /** Stored with the success and handed to the next run as `run.cursor`. Left out, the old one stays. */
-  cursor?: Json
+  cursor?: JsonInput
   /** `false` leaves watermark and cursor where they were; the run succeeded and its slot is served. No further slice of a long gap follows. */
   advance?: false
   /** Stored with the run and shown. */
-  stats?: Json
+  stats?: JsonInput
 }
 
 /** Sends a statement through the session of the run, after those already under way. */
@@ -67,10 +67,10 @@ export interface SyncRun {
    * @throws FST_HOURLY_SYNC_INVALID_RESULT when `cursor` cannot be stored
    * @throws FST_HOURLY_SYNC_OPEN_TRANSACTION inside a transaction that was begun by hand, which might take it back
    */
-  readonly checkpoint: (reached: { until?: Date, cursor?: Json }) => Promise<void>
+  readonly checkpoint: (reached: { until?: Date, cursor?: JsonInput }) => Promise<void>
   /** How far the run is, for `status()`. */
   readonly progress: (done: number, total?: number) => void
-  /** Resolves after `ms`; rejects with `signal.reason` when the run is aborted. */
+  /** Resolves after `ms`; rejects with `signal.reason` when the run is aborted, and with `FST_HOURLY_SYNC_RUN_ENDED` when it has ended. May be left unawaited. */
   readonly sleep: (ms: number) => Promise<void>
 }
 

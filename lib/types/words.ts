@@ -1,6 +1,16 @@
 /** What JSON can carry. */
 export type Json = string | number | boolean | null | Json[] | { [key: string]: Json | undefined }
 
+/**
+ * What is handed in to be stored as JSON. An `interface` fits as well, of which the compiler cannot say that it has no other properties; what lies inside of
+ * an object is looked at when it is stored. The symbols are those of what JSON cannot carry: dates, functions, Maps and Sets, promises.
+ */
+export type JsonInput = string | number | boolean | null | JsonInput[] | { [key: string]: JsonInput | undefined } | (object & {
+  readonly [Symbol.toPrimitive]?: never
+  readonly [Symbol.hasInstance]?: never
+  readonly [Symbol.toStringTag]?: never
+})
+
 /** Milliseconds, or a number with a unit: `'90s'`, `'10m'`, `'1h'`. */
 export type Duration = number | string
 

@@ -8,7 +8,7 @@ import {
 } from './errors.js'
 import { lockHalves } from './lock-key.js'
 import type { Settings } from './options.js'
-import { backendPid, busyFor, type HolderRow, identifier, missingRights, ours, readOnly, type Statements } from './sql.js'
+import { backendPid, busyFor, type HolderRow, identifier, missingRights, ours, probeLock, readOnly, type Statements } from './sql.js'
 
 /** How long a notification may take to be heard, milliseconds; on a session of one's own it takes well under ten. */
 const HEARD = 2_000
@@ -39,10 +39,10 @@ export function probeDriver (client: ClientBase): void {
  * @returns whether it is certain: a pool that does not answer in time says nothing
  * @throws FST_HOURLY_SYNC_OTHER_DATABASE
  */
-export async function probeDatabase (client: ClientBase, { ask }: PoolGate, { tryLock, holder, unlock }: Statements): Promise<boolean> {
+export async function probeDatabase (client: ClientBase, { ask }: PoolGate, { holder, unlock }: Statements): Promise<boolean> {
   const key = randomBytes(8).readBigInt64BE()
   const { classid, objid } = lockHalves(key)
-  await client.query(ours(tryLock, [key.toString()]))
+  await client.query(ours(probeLock, [key.toString()]))
   const seen = await ask<HolderRow>(holder, [classid, objid], SEEN).then(({ length }) => length > 0, () => undefined)
   await client.query(ours(unlock, [key.toString()]))
   if (seen === false) throw new FST_HOURLY_SYNC_OTHER_DATABASE()

@@ -22,6 +22,6 @@ export function statements (schema: string): Statements {
 export type { BeginRow, ClaimRow } from './sql/claim.js'
 export type { FinishRow } from './sql/end.js'
 export type { StateRow } from './sql/state.js'
-export { backendPid, busyFor, missingRights, readOnly } from './sql/probe.js'
+export { backendPid, busyFor, missingRights, probeLock, readOnly } from './sql/probe.js'
 export { at, clock, EARLIEST, type HolderRow, holding, identifier, MOST, ms, ours, plain, runColumns, type RunRow } from './sql/text.js'
 export { moment } from './sql/judge.js'

@@ -15,3 +15,6 @@ export const missingRights = `select rights.name || ' on ' || tables.name as mis
   cross join (values ('select'), ('insert'), ('update'), ('delete')) as rights (name)
   where (tables.name, rights.name) <> ('sync', 'delete')
     and not has_table_privilege($1::text || '.' || tables.name, rights.name)`
+
+/** A lock that only a probe asks for. `$1` lock key. */
+export const probeLock = 'select pg_try_advisory_lock($1::bigint)'

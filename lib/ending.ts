@@ -2,19 +2,14 @@ import type { FastifyBaseLogger } from 'fastify'
 import type { Plan, Started } from './begin.js'
 import type { Context } from './context.js'
 import { type Clock, within } from './clock.js'
-import { FST_HOURLY_SYNC_LOCK_LOST, FST_HOURLY_SYNC_NOT_RECORDED, FST_HOURLY_SYNC_UNAVAILABLE } from './errors.js'
-import { asError, errorRecord, isAnswer, isTransient, logged, messageOf, plainRecord, retryAfterOf } from './failure.js'
+import { FST_HOURLY_SYNC_LOCK_LOST, FST_HOURLY_SYNC_UNAVAILABLE } from './errors.js'
+import { asError, errorRecord, isAnswer, logged, messageOf, plainRecord } from './failure.js'
 import { lockHalves } from './lock-key.js'
-import { type Begun, isRecorded, toRecord, unrecorded, worker } from './record.js'
-import { retryDelay } from './schedule.js'
+import { isRecorded, toRecord, unrecorded, worker } from './record.js'
 import type { Session } from './session.js'
 import type { FinishRow } from './sql.js'
-import type { ErrorRecord, RunRecord, RunState, SyncResult, SyncRun } from './types.js'
-
-/** What a run came to, before the database has agreed. */
-export type Verdict = { state: 'succeeded', result: SyncResult } | Failure
-
-export interface Failure { state: Exclude<RunState, 'succeeded'>, error: Error }
+import type { ErrorRecord, RunRecord, RunState, SyncRun } from './types.js'
+import { isAttempt, isFailure, isReported, judged, plainly, retryIn, type Told, type Verdict } from './verdict.js'
 
 /** What it came to. Instants are epoch milliseconds on the server's clock. */
 export interface Ended {
@@ -44,9 +39,6 @@ interface Parts {
 /** Of an end that the database did not take. */
 export const nothing = { now: null, told: 0, notBefore: null, advanced: false }
 
-/** Failures that use up an attempt; the other ends leave the slot due at once. */
-const counts = new Set<RunState>(['failed', 'timed-out'])
-
 const DAY = 86_400_000
 const PRUNED_AT_ONCE = 5_000
 const RECORDING = 'recording the end of the run'
@@ -56,8 +48,8 @@ const RECORDING = 'recording the end of the run'
  * Says it in the log, and to the host's `onError`. Never rejects.
  */
 export async function recordEnd (parts: Parts): Promise<Ended> {
-  const { session, log, context: { settings } } = parts
-  let told = judged(parts)
+  const { session, verdict, log, context: { settings } } = parts
+  let told = judged(verdict, settings, log)
   let ended: Ended | undefined
   let unanswered: Error = new FST_HOURLY_SYNC_LOCK_LOST('its session was ended before')
   if (session.usable) {
@@ -76,36 +68,19 @@ export async function recordEnd (parts: Parts): Promise<Ended> {
   return ended
 }
 
-/** A verdict, and what is stored of it. */
-interface Told {
-  verdict: Verdict
-  error: ErrorRecord | null
-  transient: boolean
-}
-
-function judged (parts: Parts): Told {
-  const { verdict } = parts
-  if (verdict.state === 'succeeded') return { verdict, error: null, transient: false }
-  const transient = verdict.state === 'failed' && judgedTransient(parts, verdict.error)
-  return { verdict, error: errorRecord(verdict.error, transient, parts.context.settings.redact), transient }
-}
-
 /**
  * The host may have left the session with settings under which the server refuses the end (a role, a timeout, read-only): they are taken back then. What the
  * database cannot hold even so is recorded as a failure, for otherwise the run would be made again and again.
  *
  * @throws when the end is not recorded, and nobody says that the lock is gone
  */
-async function finishAnyhow (parts: Parts, first: Told): Promise<[Told, Ended | undefined]> {
-  let told = first
-  for (let tries = 1; ; tries++) {
-    try {
-      return [told, await finish(parts, told)]
-    } catch (refusal) {
-      if (!isAnswer(refusal) || tries === 3) throw refusal
-      if (tries === 1) await takeBackSettings(parts)
-      else told = plainly(parts, told, refusal)
-    }
+async function finishAnyhow (parts: Parts, told: Told, tries = 1): Promise<[Told, Ended | undefined]> {
+  try {
+    return [told, await finish(parts, told)]
+  } catch (refusal) {
+    if (!isAnswer(refusal) || tries === 3) throw refusal
+    if (tries === 1) await takeBackSettings(parts)
+    return await finishAnyhow(parts, tries === 1 ? told : plainly(told, refusal, parts.context.settings), tries + 1)
   }
 }
 
@@ -113,20 +88,12 @@ async function takeBackSettings ({ session, limit, context: { clock } }: Parts):
   for (const command of ['reset session authorization', 'reset role', 'reset all']) await limited(clock, session.own(command, []), limit(), RECORDING)
 }
 
-/** What can be recorded of an end that the database does not take as it is. */
-function plainly (parts: Parts, told: Told, refusal: Error): Told {
-  const { error, ...failed } = told.error === null
-    ? judged({ ...parts, verdict: { state: 'failed', error: new FST_HOURLY_SYNC_NOT_RECORDED(messageOf(refusal), { cause: refusal }) } })
-    : told
-  return { ...failed, error: plainRecord(error!) }
-}
-
 async function finish ({ context, session, started, limit }: Parts, { verdict, error, transient }: Told): Promise<Ended | undefined> {
   const { settings, statements, clock, key } = context
   const { begun, backfill } = started
   const { classid, objid } = lockHalves(key)
   const result = verdict.state === 'succeeded' ? verdict.result : undefined
-  const wait = verdict.state === 'succeeded' ? undefined : retryIn(context, begun.attempt, verdict.error)
+  const wait = verdict.state === 'succeeded' ? undefined : retryIn(settings, begun.attempt, verdict.error)
   const advanced = advances(verdict)
   const asked = session.own<FinishRow>(statements.finish, [
     settings.name, '', classid, objid, begun.id, begun.trigger, verdict.state, begun.slot, begun.attempt, begun.since, begun.until, begun.at,
@@ -182,7 +149,7 @@ async function recordLost (parts: Parts, told: Told, why: Error): Promise<Ended>
     return toEnded(row, clock.elapsed(), row.state === 'succeeded' && advances(verdict))
   } catch (failure) {
     log.warn({ err: logged(asError(failure), settings.redact) }, 'the end of the run could not be recorded: unless it can be later, the next holder of the lock finds that it vanished')
-    if (!isAnswer(failure)) context.late.add(async () => await tell().catch(refusal => { if (!isAnswer(refusal)) throw refusal }))
+    context.late.add(tell)
     return { ...nothing, record: unrecorded(settings.name, begun, state, lasted, error) }
   }
 }
@@ -190,44 +157,13 @@ async function recordLost (parts: Parts, told: Told, why: Error): Promise<Ended>
 async function askLost ({ context, started }: Parts, { verdict, transient }: Told, state: RunState, error: ErrorRecord, ms?: number): Promise<FinishRow> {
   const { settings, statements, gate } = context
   const { begun } = started
-  const wait = retryIn(context, begun.attempt, verdict.state === 'succeeded' ? undefined : verdict.error)
+  const wait = retryIn(settings, begun.attempt, verdict.state === 'succeeded' ? undefined : verdict.error)
   const [row] = await gate.ask<FinishRow>(statements.lost, [
     settings.name, '', begun.id, begun.trigger, begun.slot, begun.attempt, begun.since, begun.until, begun.at, `${worker.host}:${worker.pid}`, json(error), state,
     isAttempt(state, begun), wait.delay, wait.atLeast, isReported(state, transient, started) ? begun.slot : null, settings.every,
     begun.slice, begun.slices
   ], ms)
   return row!
-}
-
-/** How long a failed run lets its slot rest, milliseconds. What the service asked for holds even when no retry is left. */
-function retryIn ({ settings }: Context, attempt: number, error?: Error): { delay: number | null, atLeast: number | null } {
-  const { limit, delay, maxDelay } = settings.retry
-  return {
-    delay: attempt <= limit ? retryDelay(attempt, delay, maxDelay, Math.random()) : null,
-    atLeast: retryAfterOf(error) ?? null
-  }
-}
-
-function judgedTransient ({ context: { settings }, log }: Parts, error: Error): boolean {
-  const say = (thrown: unknown): void => { log.error({ err: logged(asError(thrown), settings.redact) }, 'isTransient threw') }
-  try {
-    const judged: unknown = settings.isTransient?.(error)
-    if (typeof judged === 'boolean') return judged
-    Promise.resolve(judged).catch(say) // an async one judges too late, and must not end the process
-  } catch (thrown) {
-    say(thrown)
-  }
-  return isTransient(error)
-}
-
-/** Whether the end uses up an attempt of its slot. */
-function isAttempt (state: RunState, begun: Begun): boolean {
-  return counts.has(state) && begun.trigger !== 'manual' && begun.trigger !== 'backfill'
-}
-
-/** Whether this failure is the one of its slot that the host is told of. */
-function isReported (state: RunState, transient: boolean, { begun, reported }: Started): boolean {
-  return counts.has(state) && !transient && reported !== String(begun.slot)
 }
 
 /** At most once a day, and under the lock, so that one process does it. */
@@ -251,7 +187,7 @@ function say (parts: Parts, { record }: Ended, { verdict, transient }: Told): vo
   const fields = { duration: record.duration, attempt: record.attempt, ...(record.stats !== null && { stats: record.stats }) }
   if (record.state === 'succeeded') return log.info(fields, 'sync succeeded')
   const error = verdict.state === 'succeeded' ? undefined : verdict.error
-  const level = counts.has(record.state) && !transient ? 'error' : 'warn'
+  const level = isFailure(record.state) && !transient ? 'error' : 'warn'
   log[level]({ ...fields, err: error === undefined ? record.error : logged(error, settings.redact) }, `sync ${record.state}`)
   if (error !== undefined && isReported(record.state, transient, started)) callOnError(settings, error, run, log)
 }

@@ -1,4 +1,5 @@
 import { type Clock, wait } from './clock.js'
+import { isAnswer } from './failure.js'
 import { awayDelay } from './schedule.js'
 
 /**
@@ -6,7 +7,7 @@ import { awayDelay } from './schedule.js'
  * lives and its app is open; otherwise the next holder of the lock would take the run for one that died with its process.
  */
 export interface LateEnds {
-  /** @param tell - rejects when the database is still away */
+  /** @param tell - rejects when the database is still away, or refuses for good: what it says itself ends the matter */
   add: (tell: () => Promise<unknown>) => void
   /** Tells them now: before another run of this process begins. @throws when the database is still away */
   tell: () => Promise<void>
@@ -20,7 +21,11 @@ export function createLateEnds (clock: Clock): LateEnds {
 
   async function tellAll (): Promise<void> {
     for (const tell of untold) {
-      await tell()
+      try {
+        await tell()
+      } catch (error) {
+        if (!isAnswer(error)) throw error
+      }
       untold.delete(tell)
     }
   }

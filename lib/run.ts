@@ -3,7 +3,7 @@ import { createAnnouncer, tidy } from './announce.js'
 import type { Started } from './begin.js'
 import type { Context } from './context.js'
 import { wait, waitSteadily } from './clock.js'
-import { type Ended, type Failure, nothing, recordEnd, type Verdict } from './ending.js'
+import { type Ended, nothing, recordEnd } from './ending.js'
 import { FST_HOURLY_SYNC_RUN_ENDED, FST_HOURLY_SYNC_TIMEOUT } from './errors.js'
 import { checkpoint } from './checkpoint.js'
 import { asError, errorRecord } from './failure.js'
@@ -12,6 +12,7 @@ import { type Begun, parsed, unrecorded } from './record.js'
 import { checkedResult } from './result.js'
 import type { Session } from './session.js'
 import type { Json, Progress, RunState, SyncResult, SyncRun } from './types.js'
+import type { Failure, Verdict } from './verdict.js'
 
 /** A run under way. */
 export interface Conducted {

@@ -15,11 +15,11 @@ import { lockKey } from './lock-key.js'
 import { type Loop, startLoop } from './loop.js'
 import { guarded } from './log.js'
 import { createLookLog } from './look-log.js'
-import { migrate } from './migrations.js'
 import type { Settings } from './options.js'
-import { probeChannel, probeDatabase, probeDriver, probeRights, probeSession, probeWrites, secondOf, warnAboutPool } from './probe.js'
+import { createPreparation } from './preparation.js'
+import { warnAboutPool } from './probe.js'
 import { skipAfter } from './schedule.js'
-import { MOST, type Statements, statements } from './sql.js'
+import { MOST, statements } from './sql.js'
 import type { BackfillAnswer, BackfillOptions, HourlySync, LastLook, RunOnceResult, Status, TriggerAnswer } from './types.js'
 
 /** How long who was locked out waits to be told by whom. Milliseconds. */
@@ -247,29 +247,4 @@ function checkedWindow (since: unknown, until: unknown): { since: number, until:
   const window = { since: date('since', since), until: date('until', until) }
   if (window.since >= window.until) throw invalid('since', "earlier than 'until'", since)
   return window
-}
-
-/** What has been seen to with the first connection that came, and is again after it turned out to be otherwise. */
-function createPreparation (settings: Settings, gate: PoolGate, texts: Statements, clock: Clock): Pick<Context, 'prepare' | 'forget'> {
-  const second = secondOf(gate.pool, settings.lock)
-  const channel = probeChannel()
-  const nothing = { tables: false, session: false, database: settings.lock === undefined }
-  let ready = { ...nothing }
-  return {
-    async prepare ({ client }, isForLock) {
-      if (isForLock && !ready.session) {
-        probeDriver(client)
-        await probeSession(client, second, channel, clock)
-        await probeWrites(client)
-        ready.session = true
-      }
-      if (isForLock && !ready.database) ready.database = await probeDatabase(client, gate, texts)
-      if (!ready.tables) {
-        await migrate(client, settings.schema, settings.migrate)
-        await probeRights(client, settings.schema)
-        ready.tables = true
-      }
-    },
-    forget () { ready = { ...nothing } }
-  }
 }

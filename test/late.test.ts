@@ -61,6 +61,18 @@ t.test('it stands over what another process has made of it', async t => {
   t.match(await stage.state(), { deaths: 0 })
 })
 
+t.test('a server that is back and cannot take it keeps nobody from going on', async t => {
+  const stage = await setStage(t, cluster)
+  const { sync } = stage.bare({ sync: async run => { if (run.trigger === 'manual') await run.sleep(HOUR) } }, handClock())
+  const answer = await sync.trigger()
+  await cluster.stop()
+  t.match(answer.started && await answer.finished, { state: 'lock-lost' })
+  await cluster.start()
+  await stage.query(`drop schema ${stage.schema} cascade`)
+  await until(async () => (await sync.runOnce()).outcome === 'succeeded') // the tables are made anew
+  t.strictSame(await states(stage), ['succeeded'])
+})
+
 t.test('an app that closes tells nothing more', async t => {
   const stage = await setStage(t, cluster)
   const hands = handClock()
@@ -149,6 +161,22 @@ t.test('neither is it where the session is gone', async t => {
 })
 
 // nobody answers
+
+t.test('an event loop that is blocked for longer than the end of a run may take costs it nothing', async t => {
+  const stage = await setStage(t, cluster)
+  const client = new pg.Client({ connectionString: cluster.url() })
+  await client.connect()
+  t.teardown(async () => await client.end())
+  const { rows: [{ pid }] } = await client.query('select pg_backend_pid() as pid')
+  const hands = handClock()
+  const { sync, log } = stage.bare({ sync: async () => { await client.query(`begin; select from ${stage.schema}.sync for update`) } }, hands)
+  const outcome = sync.runOnce()
+  await until(async () => (await stage.query('select from pg_stat_activity where $1 = any (pg_blocking_pids(pid))', [pid])).rowCount === 1)
+  hands.sleep(15_000)
+  await client.query('commit')
+  t.match(await outcome, { outcome: 'succeeded' })
+  t.strictSame(log.lines.filter(({ level }) => level >= levels.warn), [])
+})
 
 t.test('a begin that waits too long for somebody else begins nothing later, and its lock goes', async t => {
   const stage = await setStage(t, cluster)

@@ -74,7 +74,7 @@ t.test('a batch that is the victim of a host writer in the reverse order is sent
   const { release } = await reversed(t, r)
   const [counts] = await Promise.all([session.upsert(r, [{ id: 2, v: 9 }, { id: 1, v: 9 }], { key: ['id'] }), release()])
   t.same(counts, { inserted: 0, updated: 2, unchanged: 0, stale: 0 })
-  t.equal(statements, 2)
+  t.ok(statements >= 2 && statements <= 4, `sent ${statements} times`) // on a busy machine it may be back before the other has woken, and lose again
   t.same((await cluster.query(`select v from ${r}`)).rows, [{ v: 9 }, { v: 9 }])
 })
 

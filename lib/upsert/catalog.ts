@@ -1,5 +1,5 @@
 import { FST_HOURLY_SYNC_UPSERT_UNKNOWN_TABLE } from './errors.js'
-import { readCatalog } from './sql.js'
+import { readCatalog } from './sql-catalog.js'
 import { arrayOf, encoderOf, isCanonical, type Encoder } from './values.js'
 import type { Statements } from './context.js'
 
